@@ -25,6 +25,8 @@ export const ANSWERS = {
   prove_fanout: 'result',
   fanout_over: 'result',
   settings: 'settings',
+  enrol_sign: 'enrol_frame',
+  enrol_request: 'enrol_frame',
   ...ASKED_ANSWERS,
 } as const satisfies Partial<Record<ToExecutor['type'], ToNetwork['type']>>
 type ReplyTypes = typeof ANSWERS

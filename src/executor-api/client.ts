@@ -10,11 +10,12 @@ import type { AgentId, MachineId, RequestId } from '../protocol/ids.ts'
 import type { WorkList } from '../protocol/handover.ts'
 import { MAX_TEXT } from '../protocol/limits/wire.ts'
 import type { TrustDecision } from '../protocol/reasons.ts'
-import { ANSWERS, type ReplyOf, type Arguments, type CallType, Listeners, portError } from './calls.ts'
+import { ANSWERS, type ReplyOf, type Arguments, type CallType, Listeners, boundedError, portError } from './calls.ts'
 import { ExecutorChannel } from './channel.ts'
 import {
   type ASKED_ANSWERS,
   type ApiTokens,
+  type EnrolAsk,
   type HttpRefused,
   NO_PROOF,
   type NetworkSettings,
@@ -96,6 +97,8 @@ export class ExecutorClient implements Startable {
   readonly signTerminalRequest = this.#callOf('sign_terminal_request')
   readonly signTerminalInput = this.#callOf('sign_terminal_input')
   readonly signRulesRequest = this.#callOf('sign_rules_request')
+  readonly enrolSign = this.#callOf('enrol_sign')
+  readonly enrolRequest = this.#callOf('enrol_request')
   readonly asked = new DetachedRequestCalls(async (type, call) => this.#call(type, call))
   readonly #channel: ExecutorChannel<ToNetwork, ToExecutor>
   readonly #log: Logger
@@ -114,6 +117,8 @@ export class ExecutorClient implements Startable {
   readonly #onApprovalAsk = new Listeners<[ask: number, agentId: AgentId | null]>()
   /** `agentId` is the agent to ask, or null when the request is withdrawn. */
   readonly onApprovalAsk = this.#onApprovalAsk.add
+  readonly #onEnrolAsk = new Listeners<[ask: EnrolAsk]>()
+  readonly onEnrolAsk = this.#onEnrolAsk.add
   readonly #closed = Promise.withResolvers<Error | null>()
   readonly #stopAsked = Promise.withResolvers<void>()
   /** Resolves when the channel is closed, with null if it ended cleanly. The network process cannot work without it. */
@@ -206,6 +211,16 @@ export class ExecutorClient implements Startable {
   /** `frame` is the approver's encoded answer. */
   approvalAnswer(ask: number, frame: Uint8Array): void {
     this.#channel.send({ type: 'approval_answer', ask, frame })
+  }
+
+  /** `frame` is the operator's encoded answer. */
+  enrolAnswer(ask: number, frame: Uint8Array): void {
+    this.#channel.send({ type: 'enrol_answer', ask, frame })
+  }
+
+  enrolFailed(ask: number, error: unknown): void {
+    const { code, message } = boundedError(error)
+    this.#channel.send({ type: 'enrol_failed', ask, code, message })
   }
 
   linkDropped(handle: number): void {
@@ -334,6 +349,8 @@ export class ExecutorClient implements Startable {
       case 'drain':
         this.#isDraining = message.on
         return this.#onDrain.emit(message.on)
+      case 'enrol_ask':
+        return this.#onEnrolAsk.emit(message)
       case 'stop':
         return this.#stopAsked.resolve()
       case 'ping':

@@ -1,6 +1,7 @@
 import { LOG_LEVELS } from '../base/log-level.ts'
 import { STAGES } from '../base/run-stages.ts'
 import { MAX_CONFIG_ADDRESSES, MAX_PROVEN_REQUEST, MAX_REFUSED_HTTP_TEXT, MAX_WORK_JSON } from '../protocol/limits/daemon.ts'
+import { MAX_ENROL_ADDRESSES } from '../protocol/limits/enrolment.ts'
 import { MAX_SESSION_NAME } from '../protocol/limits/events.ts'
 import {
   AGENT_PUBLIC_KEY_BYTES,
@@ -85,7 +86,7 @@ const address = text(MAX_ADDRESS_TEXT)
 const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
 /** Version of this API. Both processes are of one release, so any other version is refused. */
-export const PORT_VERSION = 12
+export const PORT_VERSION = 13
 
 /** Number of a link, given by the executor. 0 is the daemon's link to itself. */
 const link = { link: uint() }
@@ -112,6 +113,9 @@ export const OPERATIONS = [
   'exec_incoming_cancel',
   'token_rotate',
   'acl_sign',
+  'enrol_create',
+  'enrol_list',
+  'enrol_revoke',
 ] as const
 export type Operation = (typeof OPERATIONS)[number]
 
@@ -264,10 +268,28 @@ export const toExecutor = union('to-executor', {
   request_denied: [39, { request_id: requestId, body: bytes(1, MAX_FRAME_DATA), signature: bytes(AGENT_SIGNATURE_BYTES) }],
   /** What local clients wait for, as a `WorkList` in JSON. Sent after `drain`, and after each change until the drain is over. */
   client_work: [40, { json: text(MAX_WORK_JSON) }],
+  /** Make the request of an `enrol_ask` for the peer of a link, with the addresses of this daemon. Reply: enrol_frame. */
+  enrol_sign: [
+    41,
+    {
+      ...call,
+      ...link,
+      ask: uint(),
+      request_id: requestId,
+      stream_nonce: bytes(NONCE_BYTES),
+      addresses: list(address, MAX_CARD_ADDRESSES),
+    },
+  ],
+  /** The operator's answer to an `enrol_ask`, as an encoded enrol-frame. */
+  enrol_answer: [42, { ask: uint(), frame: bytes(1, MAX_SEALED_FRAME) }],
+  /** An `enrol_ask` failed. It has a code of the error table and its text. */
+  enrol_failed: [43, { ask: uint(), code: text(MAX_NAME), message: text(MAX_TEXT) }],
+  /** A host asks for its enrolment on a stream, as an encoded enrol-frame. Reply: enrol_frame. */
+  enrol_request: [44, { ...call, ...link, stream_nonce: bytes(NONCE_BYTES), frame: bytes(1, MAX_SEALED_FRAME) }],
 })
 /** Tags of messages whose number is a run's, and of messages without a reply. */
 export const RUN_TAGS: readonly number[] = [11, 12, 13, 17, 18]
-export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21, 22, 25, 26, 39, 40]
+export const UNANSWERED_TAGS: readonly number[] = [5, 6, 8, 20, 21, 22, 25, 26, 39, 40, 42, 43]
 export type ToExecutor = ValueOf<typeof toExecutor>
 
 export type HttpRefused = Omit<Extract<ToExecutor, { type: 'http_refused' }>, 'type'>
@@ -346,6 +368,10 @@ export const toNetwork = union('to-network', {
   caller_tokens: [19, apiTokens],
   /** While true, refuse new requests of local clients, and report the others with `client_work`. Sent after hello if true, and after each change. */
   drain: [20, { on: bool }],
+  /** Connect to this operator and have the request of enrolment `ask` made for the stream to it. */
+  enrol_ask: [21, { ask: uint(), agent_id: id32, machine_id: id32, addresses: list(address, MAX_ENROL_ADDRESSES) }],
+  /** An encoded enrol-frame for the peer. */
+  enrol_frame: [22, { ...call, frame: bytes(1, MAX_SEALED_FRAME) }],
 })
 export type ToNetwork = ValueOf<typeof toNetwork>
 
@@ -353,3 +379,6 @@ export type ToNetwork = ValueOf<typeof toNetwork>
 export type NetworkSettings = Omit<Extract<ToNetwork, { type: 'settings' }>, 'type' | 'id'>
 
 export type ApiTokens = Omit<Extract<ToNetwork, { type: 'caller_tokens' }>, 'type'>
+
+/** An operator that the executor wants to ask for the enrolment of this machine. */
+export type EnrolAsk = Omit<Extract<ToNetwork, { type: 'enrol_ask' }>, 'type'>

@@ -15,6 +15,8 @@ export interface AuthorityJournalDeps {
 
 type Change = Pick<AuthorityEvent, 'operation' | 'agent' | 'machine' | 'level' | 'request_id'> & { readonly detail?: string }
 
+const NO_PEER = { agent: null, machine: null } as const
+
 /** Logs trust changes, runs that an operator ended, refused operator proofs and refused REST calls. */
 export class AuthorityJournal {
   readonly #deps: AuthorityJournalDeps
@@ -40,11 +42,12 @@ export class AuthorityJournal {
     }
   }
 
-  /** Logs a change that was requested without a valid operator proof. */
-  async refused(operation: string, error: unknown): Promise<void> {
+  /** Logs a change that was requested without a valid operator proof, or by a peer that may not have it. */
+  async refused(operation: string, error: unknown, peer: Pick<AuthorityEvent, 'agent' | 'machine'> = NO_PEER): Promise<void> {
     if (!isAppError(error)) return
     const { code, message } = error
-    const line = { event: 'authority', operation, agent: null, machine: null, level: null, code, detail: message } as const
+    const { agent, machine } = peer
+    const line = { event: 'authority', operation, agent, machine, level: null, code, detail: plainText(message) } as const
     await this.#deps.journal.refuse(line).catch((failure: unknown) => this.#failed(failure))
   }
 

@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import type { Duplex } from 'node:stream'
 import { BufferPool } from '../base/buffers.ts'
-import { AppError } from '../base/errors.ts'
+import { AppError, errorText } from '../base/errors.ts'
 import type { Startable } from '../base/startable.ts'
 import { TimeSlicer } from '../base/time-slices.ts'
 import type { ApiTokens } from '../executor-api/messages.ts'
@@ -10,17 +10,22 @@ import { loadOrCreateSeed } from '../identity/key-file.ts'
 import { OPERATOR_KEY_FILE } from '../identity/operator-proof.ts'
 import type { AgentSigner } from '../identity/signing.ts'
 import { scrubbedEnvironment } from '../policy/environment.ts'
+import type { EntryOwner } from '../policy/mesh/enrolled-entries.ts'
 import { AclInForce, type LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { Slots } from '../policy/slots.ts'
 import type { MachineId } from '../protocol/ids.ts'
 import { type WorkList, joinedWork } from '../protocol/handover.ts'
 import { MAX_FRAME_DATA, MAX_UNACKED_PER_RUN } from '../protocol/limits/wire.ts'
 import { Recordings, recordingsDirIn } from '../transcripts/recordings.ts'
+import { EnrolmentKeys } from '../trust/enrolment-keys.ts'
 import type { Group } from '../trust/groups.ts'
 import { type Succession, previousKeys } from '../trust/successions.ts'
 import { type ReloadOutcome, reloadAcl } from './acl-reload.ts'
 import { AuthorityJournal } from './authority-journal.ts'
 import { Detached } from './detached/detached.ts'
+import { EnrolOperations } from './enrolment/enrol-operations.ts'
+import { HostEnrolment, type HostEnrolmentInit } from './enrolment/host-enrolment.ts'
+import { Registrar } from './enrolment/registrar.ts'
 import { IncomingRuns } from './incoming-runs.ts'
 import { ExecutorLinks } from './links/executor-links.ts'
 import { Nonces, newLife } from './links/nonces.ts'
@@ -55,6 +60,8 @@ export interface ExecutorDeps
   readonly signer: AgentSigner
   /** Statements by which earlier keys of this agent name their successors. */
   readonly successions?: readonly Succession[]
+  /** The pending enrolment of this machine, or null. */
+  readonly enrolment?: HostEnrolmentInit | null
   /** Tokens of API clients, or null if this executor cannot renew any. */
   readonly tokens?: ApiTokenStore | null
 }
@@ -73,6 +80,9 @@ export interface ExecutorInit {
   readonly requireOperatorProof?: boolean
 }
 
+/** File of the operator's enrolment keys in the data directory. */
+const ENROL_KEYS_FILE = 'enrol-keys.json'
+
 /** Mode of a data directory that its group may enter. */
 const SHARED_DIR = 0o750
 
@@ -88,16 +98,19 @@ export class Executor implements Startable {
   readonly #recordings: Recordings
   readonly #detached: Detached
   readonly #approvers: ApproverAsks
+  readonly #enrolment: HostEnrolment | null
   readonly #revocations: PeerRevocations
   readonly #views: Views
   readonly #sessions = new Set<NetworkSession>()
   readonly #life = newLife()
   /** Services that need `operator.key`, or null until `start`. */
-  #proven: (Pick<NetworkCallsDeps, 'operations' | 'requests' | 'successions'> & Pick<ExecutorServices, 'authority'>) | null = null
+  #proven: (Pick<NetworkCallsDeps, 'operations' | 'registrar' | 'requests' | 'successions'> & Pick<ExecutorServices, 'authority'>) | null =
+    null
+  readonly #stopping = new AbortController()
   #unsubscribe: () => void = () => undefined
 
   constructor(deps: ExecutorDeps, init: ExecutorInit) {
-    const { acl, clock, contacts, counters, desk = null, deskCounts = () => null, revocations, signer } = deps
+    const { acl, clock, contacts, counters, desk = null, deskCounts = () => null, enrolment = null, revocations, signer } = deps
     const { dataDir, askTimeoutMs, machineId, requireOperatorProof = false, groups = [] } = init
     const own = { agentId: signer.agentId, machineId }
     const inForce = new AclInForce(acl)
@@ -118,6 +131,7 @@ export class Executor implements Startable {
     this.#views = new Views(services, { ...own, requireOperatorProof, groups, isDraining: () => this.#runs.isDraining })
     this.#revocations = new PeerRevocations(services, { agentId: own.agentId, onRevoked: () => this.#trustChanged() })
     this.#approvers = new ApproverAsks(services, own)
+    this.#enrolment = enrolment === null ? null : new HostEnrolment(services, enrolment, own)
     const output = { total: new UnackedTotal(), frames: new BufferPool({ size: MAX_FRAME_DATA, max: MAX_FREE_FRAMES }) }
     this.#uploads = new Uploads({ clock })
     this.#recordings = new Recordings(deps, { directory: recordingsDirIn(dataDir) })
@@ -135,7 +149,8 @@ export class Executor implements Startable {
     const { clock, contacts, signatures, journal, outgoing } = this.#services
     const { successions: said = [], tokens = null } = this.#deps
     const { dataDir, groupMayRead = false, machineId, requireOperatorProof = false } = this.#init
-    await Promise.all([this.#detached.load(), this.#runs.load(), this.#recordings.start()])
+    const keys = new EnrolmentKeys({ path: join(dataDir, ENROL_KEYS_FILE) })
+    await Promise.all([this.#detached.load(), this.#runs.load(), this.#recordings.start(), keys.load()])
     const file = { path: join(dataDir, OPERATOR_KEY_FILE), header: null, groupMayRead }
     const key = groupMayRead ? await loadOrCreateSeed(file, SHARED_DIR) : await loadOrCreateSeed(file)
     const gate = new OperatorGate({ clock }, { key })
@@ -144,7 +159,11 @@ export class Executor implements Startable {
     const secrets = new ClientSecrets({ gate, tokens }, { operatorKey: file, onTokens: (renewed) => this.#sendTokens(renewed) })
     this.#proven = {
       authority,
-      operations: new Operations({ ...services, incoming: this.#incoming, secrets }, { onRevoked: () => this.#ownRevoked() }),
+      operations: new Operations(
+        { ...services, enrolment: new EnrolOperations({ ...services, keys }), incoming: this.#incoming, secrets },
+        { onRevoked: () => this.#ownRevoked() },
+      ),
+      registrar: new Registrar({ ...services, keys }, this.#own),
       successions: new PeerSuccessions(services, { own: previousKeys(said, signatures.agentId) }),
       requests: new Requests(services, { machineId, requireOperatorProof, known: () => this.#views.snapshot() }),
     }
@@ -156,6 +175,7 @@ export class Executor implements Startable {
    * the network stops.
    */
   async endRuns(): Promise<void> {
+    this.#stopping.abort()
     await this.#runs.stop()
   }
 
@@ -193,6 +213,25 @@ export class Executor implements Startable {
     return reloadAcl({ ...this.#services, journal: journal ?? outgoing }, load, () => this.#aclNarrowed())
   }
 
+  /** Has this machine enrolled if that is pending, as `HostEnrolment.run`, until `endRuns`. `onAcl` is called after the ACL was extended. */
+  async enrol(onAcl: () => Promise<void>): Promise<boolean> {
+    if (this.#proven === null) throw new AppError('internal', 'the executor was not started')
+    const { authority } = this.#proven
+    const { inForce, journal, log, outgoing } = this.#services
+    const adopt = async (loaded: LoadedAcl, operator: EntryOwner): Promise<boolean> => {
+      if (!inForce.extend(loaded, operator)) return false
+      const { loaded_from: file, sha256 } = loaded
+      const detail = 'extended by the enrolment of this machine'
+      await (journal ?? outgoing).append({ event: 'reload', outcome: 'taken', file, sha256, detail }).catch((error: unknown) => {
+        log.error({ error: errorText(error) }, 'a line of the journal could not be written')
+      })
+      for (const session of this.#sessions) session.trustChanged()
+      await onAcl()
+      return true
+    }
+    return this.#enrolment === null || this.#enrolment.run({ authority, adopt }, this.#stopping.signal)
+  }
+
   /** Serves a network process over this byte stream until it ends. `host` started that process, or null if somebody else did. */
   attach(duplex: Duplex, host: NetworkHost | null = null): NetworkSession {
     if (this.#proven === null) throw new AppError('internal', 'the executor was not started')
@@ -204,6 +243,7 @@ export class Executor implements Startable {
       ...this.#proven,
       approvers: this.#approvers,
       asked: this.#deps.asked,
+      enrolment: this.#enrolment,
       links,
       nonces,
       revocations: this.#revocations,

@@ -7,6 +7,8 @@ import type { MachineId } from '../protocol/ids.ts'
 import { CARD_TTL_MS, RECORD_TTL_MS } from '../protocol/limits/wire.ts'
 import { ANNOUNCE_DOMAIN, CARD_DOMAIN } from '../protocol/wire/card.ts'
 import { isSuccession } from '../protocol/wire/dm.ts'
+import type { HostEnrolment } from './enrolment/host-enrolment.ts'
+import type { Registrar } from './enrolment/registrar.ts'
 import type { ExecutorLinks, PeerLink } from './links/executor-links.ts'
 import type { Nonces } from './links/nonces.ts'
 import type { PeerRevocations, PeerSuccessions } from './links/statements.ts'
@@ -45,9 +47,12 @@ export type Call = Extract<ToExecutor, { id: number }>
 export interface NetworkCallsDeps extends Pick<ExecutorServices, 'clock' | 'signatures'> {
   readonly approvers: ApproverAsks
   readonly asked: DetachedRequestStore
+  /** The pending enrolment of this machine, or null. */
+  readonly enrolment: HostEnrolment | null
   readonly links: ExecutorLinks
   readonly nonces: Nonces
   readonly operations: Operations
+  readonly registrar: Registrar
   readonly requests: Requests
   readonly revocations: PeerRevocations
   readonly successions: PeerSuccessions
@@ -74,10 +79,8 @@ export class NetworkCalls {
         return this.#welcome(call)
       case 'link_open':
         return { type: 'link_opened', id, ...links.open(call.peer_machine, call.kem_public_key) }
-      case 'link_confirm': {
-        const { link, agentSignature } = await links.confirm(call.handle, call.m2)
-        return ready(id, link, agentSignature)
-      }
+      case 'link_confirm':
+        return links.confirm(call.handle, call.m2).then(({ link, agentSignature }) => ready(id, link, agentSignature))
       case 'link_accept': {
         const { handle, core, agentSignature } = await links.accept(call.peer_machine, call.m1, call.kem_ciphertext)
         return { type: 'link_accepted', id, handle, m2_core: core, agent_signature: agentSignature }
@@ -114,6 +117,9 @@ export class NetworkCalls {
         return result(id, views.evaluate(call.agent, call.machine))
       case 'settings':
         return { type: 'settings', id, ...this.#settings() }
+      case 'enrol_sign':
+      case 'enrol_request':
+        return { type: 'enrol_frame', id, frame: await this.#enrol(call) }
       case 'asked_add':
       case 'asked_page':
       case 'asked_get':
@@ -144,6 +150,15 @@ export class NetworkCalls {
     )
     await successions.take(link, items.filter(isSuccession))
     return taking
+  }
+
+  /** The request of this machine for its enrolment, or the answer to that of another. */
+  async #enrol(call: Extract<Call, { type: 'enrol_sign' | 'enrol_request' }>): Promise<Uint8Array> {
+    const { enrolment, links, nonces, registrar } = this.#deps
+    const link = links.get(call.link)
+    if (call.type === 'enrol_request') return registrar.answer({ link, nonces, streamNonce: call.stream_nonce, frame: call.frame })
+    if (enrolment === null) throw new AppError('not_found', 'no enrolment is pending')
+    return enrolment.sign(call, link)
   }
 
   #settings(): NetworkSettings {

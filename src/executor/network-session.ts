@@ -15,6 +15,7 @@ import {
 } from '../executor-api/messages.ts'
 import { NO_WORK, type WorkList, readWorkList } from '../protocol/handover.ts'
 import { MAX_PORT_CALLS, MAX_SNAPSHOT_PART, PORT_FINISH_MS } from '../protocol/limits/wire.ts'
+import type { HostEnrolment } from './enrolment/host-enrolment.ts'
 import type { ExecutorLinks, PeerLink } from './links/executor-links.ts'
 import type { Nonces } from './links/nonces.ts'
 import type { PeerRevocations, PeerSuccessions } from './links/statements.ts'
@@ -41,6 +42,8 @@ export interface NetworkSessionDeps extends Pick<ExecutorServices, 'authority' |
   readonly approvers: ApproverAsks
   readonly calls: NetworkCalls
   readonly duplex: Duplex
+  /** The pending enrolment of this machine, or null. */
+  readonly enrolment: HostEnrolment | null
   readonly links: ExecutorLinks
   /** Null if this process did not start the network process. */
   readonly host: NetworkHost | null
@@ -156,6 +159,7 @@ export class NetworkSession {
         return message.type === 'run_lost' ? open?.run.lost(open.outlet) : open?.run.over(open.outlet)
       }
       case 'network_ready':
+        this.#attachEnrolment()
         return this.#deps.host?.onReady(message.api_port)
       case 'network_failed':
         return this.#deps.host?.onFailed(portError({ ...message, message: printable(message.message) }))
@@ -168,6 +172,10 @@ export class NetworkSession {
       case 'client_work':
         this.#clientWork = readWorkList(message.json)
         return
+      case 'enrol_answer':
+        return this.#deps.enrolment?.answered(message.ask, message.frame)
+      case 'enrol_failed':
+        return this.#deps.enrolment?.failed({ ...message, message: printable(message.message) })
       case 'pong':
         this.#pinged?.resolve()
         this.#pinged = null
@@ -255,6 +263,11 @@ export class NetworkSession {
       approvalWithdrawn: (ask) => void this.#channel.send({ type: 'approval_withdrawn', ask }),
     })
     void this.closed.then(detach)
+  }
+
+  #attachEnrolment(): void {
+    const detach = this.#deps.enrolment?.attach({ enrolAsk: (ask) => void this.#channel.send({ type: 'enrol_ask', ...ask }) })
+    if (detach !== undefined) void this.closed.then(detach)
   }
 
   #pushSnapshot(): void {

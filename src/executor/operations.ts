@@ -13,12 +13,14 @@ import { TRUST_LEVELS, type TrustLevel } from '../protocol/reasons.ts'
 import { CARD_DOMAIN } from '../protocol/wire/card.ts'
 import type { Contact } from '../trust/contact.ts'
 import { type Revocations, signRevocation } from '../trust/revocations.ts'
+import type { EnrolOperations } from './enrolment/enrol-operations.ts'
 import type { IncomingRuns } from './incoming-runs.ts'
 import { parseBody } from './json-body.ts'
 import type { ClientSecrets } from './operator-auth.ts'
 import type { ExecutorServices } from './services.ts'
 
 export interface OperationsDeps extends Pick<ExecutorServices, 'authority' | 'clock' | 'contacts' | 'gate' | 'revocations' | 'signatures'> {
+  readonly enrolment: EnrolOperations
   readonly incoming: IncomingRuns
   readonly secrets: ClientSecrets
 }
@@ -108,6 +110,10 @@ export class Operations {
         return this.#rotate(parseBody(body, { token: text }).token)
       case 'acl_sign':
         return this.#signAcl(parseBody(body, ACL_SIGN))
+      case 'enrol_create':
+      case 'enrol_list':
+      case 'enrol_revoke':
+        return this.#deps.enrolment.run(operation, body)
     }
   }
 

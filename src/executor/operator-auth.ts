@@ -6,6 +6,7 @@ import { type SeedFile, renewSeed } from '../identity/key-file.ts'
 import type { FANOUT_OPERATION, RUN_OPERATION } from '../identity/operator-proof.ts'
 import { OPERATOR_PROOF_MS } from '../protocol/limits/daemon.ts'
 import { ROTATED_TOKENS } from '../protocol/reasons.ts'
+import { deriveEnrolSecret } from '../trust/enrolment-token.ts'
 
 /** Limit on remembered proofs, enough for a thousand per second while they are valid. */
 export const MAX_USED_PROOFS = 131_072
@@ -48,6 +49,11 @@ export class OperatorGate {
   /** Uses a new key from now on. Used proofs stay remembered. */
   renew(key: Uint8Array): void {
     this.#key = key
+  }
+
+  /** Secret of the enrolment key with this salt, which only a reader of `operator.key` can derive, too. */
+  enrolSecret(salt: Uint8Array): Uint8Array {
+    return deriveEnrolSecret(this.#key, salt)
   }
 
   /** All are remembered equally long and are ordered by use, so the first valid one ends the loop. */

@@ -87,6 +87,16 @@ export class LinkDialler {
     return this.#channelOn(entry, signal)
   }
 
+  /** Opens a channel to an agent that is not known yet, at the addresses of a machine. Throws as `link`. */
+  async openChannelAt(agentId: AgentId, candidate: DialCandidate, signal: AbortSignal): Promise<DmChannel> {
+    signal.throwIfAborted()
+    const { machineId } = candidate
+    const existing = this.#deps.table.between(agentId, machineId)
+    const make = async (wanted: AbortSignal): Promise<LinkEntry> => this.#linkTo(agentId, candidate, wanted)
+    const entry = existing ?? (await this.#underway.run(`${agentId}:${machineId}`, make, signal))
+    return this.#channelOn(entry, signal)
+  }
+
   /** Makes another link on the connection of this one. Both sides then send their revocations again, because each sends them once per link. If this fails, the connection is ended, and the next connection brings the link. */
   async renew({ link: { connection } }: LinkEntry): Promise<void> {
     try {

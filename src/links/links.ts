@@ -1,6 +1,7 @@
 import { AppError, errorText } from '../base/errors.ts'
 import type { Startable } from '../base/startable.ts'
 import { newRequestId } from '../identity/request-id.ts'
+import type { DialCandidate } from '../mesh/address-book.ts'
 import type { MeshConnection } from '../mesh/connection.ts'
 import type { Violation } from '../mesh/penalties.ts'
 import { type AgentId, type MachineId, shortId } from '../protocol/ids.ts'
@@ -93,6 +94,10 @@ export class Links implements Startable {
 
   async openChannel(agentId: AgentId, signal: AbortSignal): Promise<DmChannel> {
     return this.#dialler.openChannel(agentId, signal)
+  }
+
+  async openChannelAt(agentId: AgentId, candidate: DialCandidate, signal: AbortSignal): Promise<DmChannel> {
+    return this.#dialler.openChannelAt(agentId, candidate, signal)
   }
 
   async reopenChannel(to: { agentId: AgentId; machineId: MachineId }, silent: boolean, signal: AbortSignal): Promise<DmChannel> {

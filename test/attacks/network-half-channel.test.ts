@@ -63,6 +63,8 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
   run_stage: { request_id: 'of a run that this half carries', stage: 'of thirteen words', at_us: NUMBER },
   caller_tokens: { api_token: 'a secret: as in settings', metrics_token: 'a secret: as in settings' },
   drain: { on: 'whether this daemon accepts new runs, which it tells everybody who asks for one' },
+  enrol_ask: { ask: NUMBER, agent_id: 'whom to dial: the operator of a token', machine_id: PUBLIC, addresses: PUBLIC },
+  enrol_frame: { id: NUMBER, frame: PEERS },
 }
 
 /** Names of the fields of each variant, as its description in CDDL has them. */

@@ -7,6 +7,7 @@ import * as approval from '../../src/protocol/wire/approval-statement.ts'
 import * as card from '../../src/protocol/wire/card.ts'
 import * as detached from '../../src/protocol/wire/detached.ts'
 import * as dm from '../../src/protocol/wire/dm.ts'
+import * as enrolment from '../../src/protocol/wire/enrolment.ts'
 import * as exec from '../../src/protocol/wire/exec.ts'
 import * as invitation from '../../src/protocol/wire/invitation.ts'
 import * as link from '../../src/protocol/wire/link.ts'
@@ -36,7 +37,7 @@ const declared = (module: object): Map<string, string> =>
       .map((message) => [message.name, message.cddl.replaceAll(/\s+/g, '')]),
   )
 
-for (const [file, module] of Object.entries({ acl, approval, card, detached, dm, exec, invitation, link, port, terminal })) {
+for (const [file, module] of Object.entries({ acl, approval, card, detached, dm, enrolment, exec, invitation, link, port, terminal })) {
   test(`proto/${file}.cddl describes exactly the messages that the code declares`, async () => {
     const messages = declared(module)
     assert.ok(messages.size > 0)
@@ -52,6 +53,7 @@ test('every CDDL file is held against the code', async () => {
     'card.cddl',
     'detached.cddl',
     'dm.cddl',
+    'enrolment.cddl',
     'exec.cddl',
     'invitation.cddl',
     'link.cddl',

@@ -12,6 +12,7 @@ import { ClientWork } from '../../exec/client-work.ts'
 import { ExecClient } from '../../exec/client.ts'
 import { RequesterCounters } from '../../exec/counters.ts'
 import { DetachedRuns } from '../../exec/detached-runs.ts'
+import { EnrolmentCarrier } from '../../exec/enrolment-carrier.ts'
 import { DetachedClient } from '../../exec/detached/detached-client.ts'
 import { DetachedRunEvents } from '../../exec/detached/detached-events.ts'
 import { Fanouts } from '../../exec/fleet/fanouts.ts'
@@ -30,6 +31,7 @@ import { Links } from '../../links/links.ts'
 import { Messages } from '../../links/messages.ts'
 import { Pings } from '../../links/pings.ts'
 import { AddressBook } from '../../mesh/address-book.ts'
+import { announceable } from '../../mesh/addresses.ts'
 import { AgentRecords } from '../../mesh/agent-records.ts'
 import { Beacon } from '../../mesh/beacon.ts'
 import { Cards } from '../../mesh/cards.ts'
@@ -138,6 +140,7 @@ const composeExec = (
       events: new DetachedRunEvents(services),
     }),
     directory,
+    enrolment: new EnrolmentCarrier({ ...services, dispatcher, addresses: () => announceable(mesh.node.addresses()) }),
     events,
     files: new FileClient({ clock, runner }),
     fanouts: new Fanouts({ ...services, runner }),
@@ -183,6 +186,7 @@ export const composeNetwork = (dependencies: NetworkDependencies, executor: Exec
       named('fan-outs', exec.fanouts),
       named('approvers', exec.approvers),
       named('work of clients', new ClientWork({ ...exec, clock, executor })),
+      named('enrolment', exec.enrolment),
       named('api', rest),
     ],
   }
