@@ -139,6 +139,9 @@ export const X0XD: CommandSpec = {
     { flags: '--bootstrap <multiaddr>', text: 'Connect to this peer at start (repeatable)' },
     { flags: '--executor-socket <path>', text: 'Wait on this socket for a separate network process' },
     { flags: '--init', text: 'First create missing files, as x0x init does', conflicts: ['check', 'doctor'] },
+    { flags: '--enrol <token>', text: 'Enrol this machine with a token, or @FILE (X0X_ENROL)', goesWith: ['init'] },
+    { flags: '--enrol-as <name>', text: 'Require this name from the operator', goesWith: ['init'] },
+    { flags: '--append', text: 'Let the enrolment add entries to an edited ACL', goesWith: ['init'] },
     { flags: '--replace', text: 'First stop the daemon that uses the data directory', conflicts: ['check', 'doctor'] },
     { flags: '--drain <duration>', text: 'Let its runs end first, up to this time (90s, 5m)', goesWith: ['replace'] },
     { flags: '--drain-timeout <secs>', text: 'On SIGTERM, let runs end first, up to this time' },
@@ -149,6 +152,7 @@ export const X0XD: CommandSpec = {
   ],
   examples: [
     'x0xd --init                              start a daemon of this user: data and ACL in ~/.x0x',
+    'x0xd --init --enrol x0xe1.…              start it, and have an operator enrol this machine',
     'x0xd --name lab --init                   start a second one, with data in ~/.x0x-lab',
     'x0xd --listen /ip4/0.0.0.0/tcp/5483 --bootstrap /ip4/192.0.2.7/tcp/5483/p2p/12D3Koo…',
     'x0xd --check --exec-acl ./exec-acl.toml  check a configuration and an ACL',
@@ -158,6 +162,7 @@ export const X0XD: CommandSpec = {
   notes: [
     'An option overrides an X0X_* variable, which overrides config.toml. See docs/config.md.',
     'With --drain, Ctrl-C cancels the restart, and the running daemon accepts new runs again. See docs/upgrade.md.',
+    'A token comes from x0x enrol create. Without --enrol, --init reads it from X0X_ENROL, or from the systemd credential x0x-enrol. See docs/enrol.md.',
     'The default ACL is /etc/x0x/exec-acl.toml; with --name, it is exec-acl.toml in the data directory. --api-port 0 selects a free port.',
   ],
 }

@@ -89,6 +89,10 @@ export const pathsIn = (dir: string) => {
     successions: `${inside}successions.json`,
     /** Detached runs that this daemon requested. */
     detachedRuns: `${inside}detached-runs.json`,
+    /** Keys with which hosts enrol at this operator. */
+    enrolKeys: `${inside}enrol-keys.json`,
+    /** Enrolment of this machine by an operator. */
+    enrolment: `${inside}enrolment.json`,
     apiToken: `${inside}api-token`,
     /** Exists if `metrics_token` is true. */
     metricsToken: `${inside}metrics-token`,

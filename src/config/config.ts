@@ -208,6 +208,7 @@ export const OTHER_VARIABLES = [
   'X0X_API_TOKEN',
   'X0X_CRYPTO',
   'X0X_OPEN_FILES',
+  'X0X_ENROL',
 ] as const
 
 export const dataDirMode = (settings: Pick<Settings, 'share_with_group'>): number => (settings.share_with_group ? 0o750 : 0o700)

@@ -48,7 +48,8 @@ api_port = 0
 exec_acl = "exec-acl.toml"
 `
 
-const aclText = ({
+/** The ACL of `--init`, which allows nothing. */
+export const initialAcl = ({
   dir,
 }: DataPaths): string => `# The ACL: which agent, on which machine, may run exactly which commands. See docs/acl.md. It allows nothing yet.
 # New permissions need a restart of x0xd. A reload (SIGHUP) only removes permissions.
@@ -84,7 +85,7 @@ export const makeFirstFiles = async (
     [paths.machineKey, 'machine key', async () => rememberMachineId(paths.dir, (await loadOrCreateMachineKey(paths.dir)).machineId)],
     [paths.operatorKey, 'operator key', async () => loadOrCreateSeed({ path: paths.operatorKey, header: null })],
     [paths.config, 'configuration', async () => createFileAtomic(paths.config, configText(wishes), 0o600)],
-    [paths.execAcl, 'ACL (allows nothing)', async () => createFileAtomic(paths.execAcl, aclText(paths), 0o600)],
+    [paths.execAcl, 'ACL (allows nothing)', async () => createFileAtomic(paths.execAcl, initialAcl(paths), 0o600)],
   ]
   const found: FirstFile[] = []
   for (const [path, what, make] of files) {

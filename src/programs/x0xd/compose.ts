@@ -20,13 +20,14 @@ import { type MachineKey, loadOrCreateMachineKey } from '../../identity/machine-
 import { Journal, type JournalComponents } from '../../journal/journal.ts'
 import { RunningMarks } from '../../journal/running-marks.ts'
 import { AclSigning } from '../../policy/mesh/accepted-acl.ts'
-import { type AclStatus, type LoadedAcl, loadAcl } from '../../policy/mesh/load-acl.ts'
+import { type LoadedAcl, loadAcl } from '../../policy/mesh/load-acl.ts'
 import { ProcessTrees } from '../../process/process-trees.ts'
 import { setOpenFilesOfCommands, setUmaskOfCommands } from '../../process/command-settings.ts'
 import { CleanupProcess } from '../../process/cleanup-process.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { ASKED_BYTES, ASKED_FLOORS, NETWORK_START_MS, REXD_START_MS, REXD_STOP_MS, WATCHDOG_MS } from '../../protocol/limits/daemon.ts'
 import { AclCopy, copyToSyslog } from '../../supervision/copies.ts'
+import { hostEnrolment, pendingEnrolment } from '../../supervision/enrolment.ts'
 import { DeskHost } from '../../supervision/desk-host.ts'
 import { Drain, type DrainedPart } from '../../supervision/drain.ts'
 import { HandoverServer } from '../../supervision/handover-server.ts'
@@ -47,9 +48,8 @@ export interface Daemon {
   readonly machineId: MachineId
   /** Address of the API, or the socket for a network process that somebody else starts. */
   readonly where: string
-  readonly execStatus: AclStatus
-  /** Commands that the ACL allows, including patterns. */
-  readonly allowedCommands: number
+  /** The ACL in force. */
+  acl(): LoadedAcl
   /** Address of REXD, or null if it is not served. */
   readonly rexd: string | null
   /** The network process serves. */
@@ -62,6 +62,8 @@ export interface Daemon {
   readonly replaced: Promise<void>
   /** Replaces the ACL by a narrower one, and lets REXD reload its certificates. */
   reload(): Promise<ReloadOutcome>
+  /** Has this machine enrolled if that is pending. Resolves to false if the daemon stops before. Throws `enrolment_refused`. */
+  enrol(): Promise<boolean>
   /** Ends every program first, then everything else. */
   stop(): Promise<readonly StopFailure[]>
 }
@@ -85,8 +87,9 @@ interface Dependencies {
 interface ComposedExecutor {
   readonly executor: Executor
   readonly agentId: AgentId
-  readonly acl: LoadedAcl
+  acl(): LoadedAcl
   reload(): Promise<ReloadOutcome>
+  enrol(): Promise<boolean>
   readonly entries: readonly StartableEntry[]
 }
 
@@ -161,6 +164,8 @@ const OWN_FILES = [
   'successions',
   'aclVersion',
   'detachedRuns',
+  'enrolKeys',
+  'enrolment',
 ] as const satisfies readonly (keyof DataPaths)[]
 
 const startParts = async (
@@ -204,8 +209,7 @@ const startParts = async (
     agentId: composed.agentId,
     machineId: machineKey.machineId,
     where: network.where(),
-    execStatus: composed.acl.status,
-    allowedCommands: allowedCommands(composed.acl),
+    acl: composed.acl,
     rexd: rexd?.supervisor.where ?? null,
     get networkIsUp() {
       return network.isUp()
@@ -220,6 +224,7 @@ const startParts = async (
       rexd?.supervisor.reload()
       return composed.reload()
     },
+    enrol: composed.enrol,
     stop: async () => (stopping ??= stopAll([...lock, ...started])),
   }
 }
@@ -274,11 +279,6 @@ const composeRexdSide = ({ config: { rexd_config, paths }, clock, log }: Depende
   }
 }
 
-const allowedCommands = ({ acl, status }: LoadedAcl): number =>
-  status === 'enabled'
-    ? acl.allow.reduce((sum, { commands, asking, files }) => sum + commands.length + asking.patterns.length + files.length, 0)
-    : 0
-
 /** Null if the ACL has no audit log. */
 const journalOf = (components: JournalComponents, { acl, sha256 }: LoadedAcl, { runs }: DataPaths): Journal | null => {
   const { audit_log_path: path } = acl
@@ -286,14 +286,19 @@ const journalOf = (components: JournalComponents, { acl, sha256 }: LoadedAcl, { 
   return new Journal(components, { path, marks: new RunningMarks(components, { directory: runs, journal: path }), policySha256: sha256 })
 }
 
-/** Composes the executor process, which has no network socket. */
-const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies, tokens: ApiTokenStore): Promise<ComposedExecutor> => {
-  const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
+const loadTrust = async (paths: DataPaths) => {
   const contacts = new Contacts({ path: paths.contacts })
   const revocations = new Revocations({ path: paths.revocations })
   const [groups] = [await loadGroups(paths.groups), await contacts.load(), await revocations.load()]
-  const successions = await loadSuccessions(paths.successions)
+  return { contacts, revocations, groups, successions: await loadSuccessions(paths.successions) }
+}
+
+/** Composes the executor process, which has no network socket. */
+const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies, tokens: ApiTokenStore): Promise<ComposedExecutor> => {
+  const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
+  const { contacts, revocations, groups, successions } = await loadTrust(paths)
   const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config), CREDENTIALS)
+  const pending = await pendingEnrolment(config)
   const askTimeoutMs = config.ask_timeout * 1000
   const counters = new ExecCounters({ clock })
   const { onWritten, entries: copying } = copyToSyslog({ clock, log, counters }, config.syslog)
@@ -320,7 +325,8 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const asked = new DetachedRequestStore({ clock, log }, { path: paths.detachedRuns })
   const problem = await asked.load()
   if (problem !== null) log.error({ problem: problem.message }, 'detached runs can be neither started nor listed')
-  const held = { asked, contacts, revocations, signer, successions, tokens }
+  const enrolment = pending === null ? null : hostEnrolment(config, pending, { judge: trees.judge })
+  const held = { asked, contacts, enrolment, revocations, signer, successions, tokens }
   const executor = new Executor(
     { ...held, acl, trees, clock, counters, desk, deskCounts: () => desk.counts(), cleanup, journal, log, outgoing },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs, groups },
@@ -329,12 +335,13 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   return {
     executor,
     agentId: signer.agentId,
-    acl,
+    acl: () => executor.acl,
     reload: async () => {
       const outcome = await executor.reload(load)
       if (outcome === 'taken') await aclCopy.renew()
       return outcome
     },
+    enrol: async () => executor.enrol(async () => aclCopy.renew()),
     entries: [
       // First, so that it is stopped even if a later start fails.
       { name: 'cells', startable: trees },

@@ -7,7 +7,15 @@ import { printAtStart } from '../../base/log-output.ts'
 import { type Logger, createLogger } from '../../base/log.ts'
 import { type Environment, VERSION } from '../../base/runtime.ts'
 import { logStages } from '../../base/run-stages.ts'
-import { DAEMON_STOP_SIGNALS, EXIT_FAILURE, exitOfSignal, firstCrash, logStopFailures, onStopSignal } from '../../cli/exit.ts'
+import {
+  DAEMON_STOP_SIGNALS,
+  EXIT_FAILURE,
+  exitOfSignal,
+  firstCrash,
+  logStopFailures,
+  onStopSignal,
+  programExitStatus,
+} from '../../cli/exit.ts'
 import { type CommandLine, durationOf } from '../../cli/parse.ts'
 import { X0XD } from '../../cli/programs.ts'
 import { badFlags, runProgram } from '../../cli/program-line.ts'
@@ -19,11 +27,13 @@ import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
 import { type Finding, reportFindings } from '../../doctor/findings.ts'
 import type { ReloadOutcome } from '../../executor/acl-reload.ts'
+import type { LoadedAcl } from '../../policy/mesh/load-acl.ts'
 import { loadPrimitives } from '../../identity/primitives.ts'
 import type { WorkList } from '../../protocol/handover.ts'
 import { MAX_DRAIN_MS } from '../../protocol/limits/daemon.ts'
 import type { Drain } from '../../supervision/drain.ts'
 import type { DataDirLock } from '../../supervision/lock.ts'
+import { type EnrolFlags, beginEnrolment } from '../../supervision/enrolment.ts'
 import { ReloadSignal } from '../../supervision/reload-signal.ts'
 import { replaceHolder } from '../../supervision/replace.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
@@ -31,7 +41,7 @@ import { type Daemon, startDaemon } from './compose.ts'
 import { ReplaceProgress, drainText } from './replace-progress.ts'
 
 /** Parsed command line of `x0xd`, or null or empty for missing options. */
-export interface DaemonFlags extends ConfigFlags {
+export interface DaemonFlags extends ConfigFlags, EnrolFlags {
   readonly mode: 'run' | 'check' | 'doctor'
   readonly json: boolean
   /** Options that hints repeat. */
@@ -63,6 +73,9 @@ export const daemonFlags = (line: CommandLine): DaemonFlags => {
     json: line.has('json'),
     given: line.given,
     init: line.has('init'),
+    enrol: line.value('enrol'),
+    enrolAs: line.value('enrol-as'),
+    append: line.has('append'),
     replace: line.has('replace'),
     drainMs: line.has('drain') ? drainOf(line.value('drain') ?? '') : 0,
     name: line.value('name'),
@@ -106,18 +119,26 @@ const launcherGone = async (): Promise<void> =>
   })
 
 /** The permissions of this daemon, or the next step if it allows no commands. */
-const allowsText = ({ allowedCommands: count }: Daemon, flags: DaemonFlags): string =>
-  count === 0
+const allowsText = (daemon: Daemon, flags: DaemonFlags): string => {
+  const count = allowedCommands(daemon.acl())
+  return count === 0
     ? `Nothing is allowed yet. Next: ${shellWords(['x0x', 'invite', 'NAME', ...instanceFlags(flags)])}`
     : `The ACL allows ${counted(count, 'command')}`
+}
+
+/** Commands that the ACL allows, including patterns. */
+const allowedCommands = ({ acl, status }: LoadedAcl): number =>
+  status === 'enabled'
+    ? acl.allow.reduce((sum, { commands, asking, files }) => sum + commands.length + asking.patterns.length + files.length, 0)
+    : 0
 
 /** Two lines for programs, with full IDs and the permissions. One short line on a terminal. */
 const readyText = ({ paths }: DaemonConfig, daemon: Daemon, flags: DaemonFlags): string => {
   const allows = allowsText(daemon, flags)
   if (process.stdout.isTTY) return `x0xd ready. ${allows}\n`
-  const { agentId, machineId, where, execStatus, rexd } = daemon
+  const { agentId, machineId, where, rexd } = daemon
   const served = rexd === null ? '' : `, rexd ${rexd}`
-  return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${execStatus}${served}, data ${paths.dir}\n${allows}\n`
+  return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${daemon.acl().status}${served}, data ${paths.dir}\n${allows}\n`
 }
 
 const warningText = ({ text, remedy }: Finding): string => `x0xd: warning: ${text}\n${remedy?.replace(/^/gm, '  Try: ') ?? ''}\n`
@@ -130,8 +151,23 @@ export const RELOADED: Readonly<Record<ReloadOutcome, string>> = {
   invalid: '; the ACL file is not valid and was not taken',
 }
 
-const statusLine = ({ agentId, where, execStatus, networkIsUp, drain }: Daemon, reloaded: ReloadOutcome): string =>
-  `${drain.isOn ? 'draining; ' : ''}agent ${agentId}, ${where}, exec ${execStatus}, network process ${networkIsUp ? 'up' : 'down'}${RELOADED[reloaded]}`
+const statusLine = ({ acl, agentId, where, networkIsUp, drain }: Daemon, reloaded: ReloadOutcome): string =>
+  `${drain.isOn ? 'draining; ' : ''}agent ${agentId}, ${where}, exec ${acl().status}, network process ${networkIsUp ? 'up' : 'down'}${RELOADED[reloaded]}`
+
+/** Has this machine enrolled if that is pending, then says that the daemon is ready. Resolves only if the enrolment failed. */
+const serve = async (config: DaemonConfig, daemon: Daemon, flags: DaemonFlags): Promise<{ readonly unenrolled: unknown }> => {
+  try {
+    if (await daemon.enrol()) await sayReady(config, daemon, flags)
+  } catch (error) {
+    return { unenrolled: error }
+  }
+  return new Promise(() => undefined)
+}
+
+const sayReady = async (config: DaemonConfig, daemon: Daemon, flags: DaemonFlags): Promise<void> => {
+  const warnings = [...(await checkMachineId(config)), ...(await checkUnreadAcl(config, config.exec_acl))]
+  printAtStart(readyText(config, daemon, flags) + pasteable(warnings.map(warningText).join(''), flags.given))
+}
 
 /** Lets work end after a signal, unless another process drains the daemon already. */
 const drainFor = async ({ drain }: Daemon, ms: number, manager: ServiceManager): Promise<void> => {
@@ -154,20 +190,22 @@ const run = async ({ config, successor }: Start, flags: DaemonFlags, reloads: Re
   const crash = firstCrash(log, { unhandledRejections: 'stop' })
   const manager = ServiceManager.here(log)
   const daemon = await startDaemon(config, log, { watchdogMs: manager.watchdogMs, successor })
-  const warnings = [...(await checkMachineId(config)), ...(await checkUnreadAcl(config, config.exec_acl))]
-  printAtStart(readyText(config, daemon, flags) + pasteable(warnings.map(warningText).join(''), flags.given))
   let reloaded: ReloadOutcome = 'unchanged'
+  // A service manager does not wait for an operator who may be down for hours.
   manager.ready({ status: () => statusLine(daemon, reloaded), isWell: () => daemon.isWell })
   reloads.serve({ log, manager, work: async () => (reloaded = await daemon.reload()) })
   const drained = asked.drain.then(async () => drainFor(daemon, drainMs, manager))
-  const reason = await Promise.race([asked.stop, launcherGone(), drained, daemon.replaced, crash])
+  const reason = await Promise.race([asked.stop, launcherGone(), drained, daemon.replaced, crash, serve(config, daemon, flags)])
   logEnded(log, daemon.drain)
   manager.stopping()
   const failures = await daemon.stop()
   logStopFailures(log, failures)
-  const status = reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE
+  const refused = reason !== undefined && 'unenrolled' in reason ? reason : null
+  const status =
+    refused === null ? (reason === undefined && failures.length === 0 ? 0 : EXIT_FAILURE) : programExitStatus(refused.unenrolled)
   // A library's idle timer must not keep the stopped process for another second.
   setTimeout(() => process.exit(status), LINGER_MS).unref()
+  if (refused !== null) throw refused.unenrolled
   return status
 }
 
@@ -180,6 +218,7 @@ interface Start {
 /** With `--replace`, ends the running daemon after our own configuration was checked. Until it ends, a signal leaves it running. */
 const startOf = async (flags: DaemonFlags, env: Environment): Promise<Start> => {
   const config = await loadConfig(flags, env)
+  if (flags.init) await beginEnrolment(config, flags, env)
   if (!flags.replace) return { config, successor: null }
   const shown = new ReplaceProgress(process.stderr)
   const stopListening = onStopSignal((signal) => {
