@@ -198,3 +198,45 @@ export const CONTACTS: CommandSpec = {
     { name: 'remove', text: 'Delete a contact', arguments: [NAME] },
   ],
 }
+
+export const ENROL: CommandSpec = {
+  name: 'enrol',
+  text: 'Create, list and revoke keys for new hosts',
+  group: true,
+  examples: [
+    "x0x enrol create --uses 50 --for 2h --name 'web[1-50]' --label role=web --allow web.toml",
+    'x0x enrol list',
+    'x0x enrol revoke 9c41',
+  ],
+  commands: [
+    {
+      name: 'create',
+      text: 'Create an enrolment key and print its token',
+      options: [
+        { flags: '--uses <count>', text: 'Admit this many hosts, at most 1000', default: '1' },
+        { flags: '--for <time>', text: 'Expire after this time, such as 30m, 2h or 7d', default: '1h' },
+        { flags: '--name <names>', text: 'Give hosts names of this node set' },
+        { flags: '--label <label>', text: 'Label the hosts, KEY=VALUE (repeatable)' },
+        { flags: '--allow <file>', text: 'Give hosts these [[exec.allow]] entries for you' },
+        { flags: '--address <multiaddr>', text: 'Address of this daemon for hosts (repeatable)' },
+        { flags: '--out <file>', text: 'Write the token to a new private file' },
+      ],
+      examples: [
+        "x0x enrol create --uses 50 --for 2h --name 'web[1-50]' --label role=web --allow web.toml --out web.token",
+        'x0xd --init --enrol x0xe1.…        on each host',
+      ],
+      notes: [
+        'Anyone who has the token can become your contact, until it expires, is used up or is revoked. Keep it like a password.',
+        'To choose a daemon by --name, write it before enrol: x0x --name lab enrol create.',
+        'The file of --allow has no agent_id and machine_id: x0x adds those of your daemon. Each host shows the entries and adds them to a new ACL only. See docs/enrol.md.',
+      ],
+    },
+    { name: 'list', text: 'List enrolment keys, uses and hosts' },
+    {
+      name: 'revoke',
+      text: 'Revoke an enrolment key; hosts that used it stay',
+      arguments: [{ flags: '<id>', text: 'ID of the key, or its unique beginning' }],
+      examples: ['x0x enrol revoke 9c41'],
+    },
+  ],
+}

@@ -6,7 +6,7 @@ import { CP, LS } from './files.ts'
 import { PLAIN_OPTIONS } from './plain-exec.ts'
 import { ATTACH, RUNS } from './runs.ts'
 import { TRANSCRIPTS } from './transcripts.ts'
-import { ACL, AUDIT, CONTACTS } from './x0x-operator.ts'
+import { ACL, AUDIT, CONTACTS, ENROL } from './x0x-operator.ts'
 
 export const DOCTOR: CommandSpec = {
   name: 'doctor',
@@ -261,6 +261,7 @@ const X0X_WHOLE: CommandSpec = {
     { name: 'card', text: "Print this agent's card, for x0x contacts import" },
     ...FIRST_COMMANDS,
     CONTACTS,
+    ENROL,
     TRUST,
     PING,
     DOCTOR,

@@ -15,6 +15,9 @@ const OPERATION_OF = {
   '/contacts/unpin': 'contact_unpin',
   '/contacts/label': 'contact_label',
   '/contacts/remove': 'contact_remove',
+  '/enrol/create': 'enrol_create',
+  '/enrol/list': 'enrol_list',
+  '/enrol/revoke': 'enrol_revoke',
   '/exec/incoming': 'exec_incoming',
   '/exec/incoming/cancel': 'exec_incoming_cancel',
 } as const

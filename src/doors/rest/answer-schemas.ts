@@ -1,5 +1,6 @@
 import * as z from 'zod'
 import { AGENT, CONTACT, CONTACTS, INCOMING_RUN, PEERS, PINGED, SESSIONS, TRUST_EVALUATION } from '../../protocol/api-answers.ts'
+import { ENROL_KEY_ANSWER, ENROL_KEYS_ANSWER } from '../../protocol/api/enrolment.ts'
 import { yes } from '../../protocol/json-table.ts'
 import { DENIAL_REASONS, ROTATED_TOKENS, TRUST_DECISIONS, WARNING_KINDS } from '../../protocol/reasons.ts'
 import { zodOf } from '../zod-of.ts'
@@ -55,6 +56,8 @@ export const revokeAnswer = z.strictObject({
 })
 
 export const contactsAnswer = zodOf(CONTACTS).meta({ id: 'Contacts' })
+export const enrolKeyAnswer = zodOf(ENROL_KEY_ANSWER).meta({ id: 'EnrolmentKey' })
+export const enrolKeysAnswer = zodOf(ENROL_KEYS_ANSWER).meta({ id: 'EnrolmentKeys' })
 export const peersAnswer = zodOf(PEERS).meta({ id: 'Peers' })
 
 export const connectedAnswer = z.strictObject({ ok, agent_id: hexId, machine_id: hexId, decision: z.enum(TRUST_DECISIONS) })

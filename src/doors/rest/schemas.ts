@@ -9,6 +9,7 @@ import { ERROR_TOLD, RAW_RUN_EVENTS, RUN_EVENTS, RUN_RESULT } from '../../protoc
 import { LIFECYCLE_FIELDS, LIFECYCLE_TYPES } from '../../protocol/events/lifecycle.ts'
 import { type FieldTable, oneOf, orNull, text, time, yes } from '../../protocol/json-table.ts'
 import { MAX_WAITED_RUNS } from '../../protocol/limits/detached.ts'
+import { MAX_ENROL_ACL, MAX_ENROL_MS, MAX_ENROL_NAMES, MAX_ENROL_USES, MIN_ENROL_MS } from '../../protocol/limits/enrolment.ts'
 import { MAX_SESSION_NAME } from '../../protocol/limits/events.ts'
 import { MAX_FANOUT_HOSTS, MAX_FANOUT_PARALLEL, MAX_HOST_WORDS } from '../../protocol/limits/fleet.ts'
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MAX_STDIN_BYTES, MAX_STDIN_PIECES, MAX_TEXT } from '../../protocol/limits/wire.ts'
@@ -264,6 +265,24 @@ export const attachedOutput = zodOf(ATTACHED_OUTPUT).meta({ id: 'AttachedOutput'
 export const attachedEvent = eventOf(ATTACHED_EVENTS).meta({ id: 'AttachedEvent' })
 /** A line of the output of a detached run whose bytes follow it. */
 export const rawAttachedEvent = eventOf(RAW_ATTACHED_EVENTS).meta({ id: 'RawAttachedEvent' })
+
+/** The executor checks the values. */
+export const enrolCreate = z.strictObject({
+  salt: hexId.describe('random; the secret of the key is derived from it and operator.key'),
+  operator_name: z.string().min(1).max(MAX_NAME).describe('name of this agent for the hosts'),
+  uses: z.int().min(1).max(MAX_ENROL_USES).describe('hosts that it admits'),
+  expires_in_ms: z.int().min(MIN_ENROL_MS).max(MAX_ENROL_MS),
+  names: optional(z.string().max(MAX_ENROL_NAMES)).describe('node set of the names of hosts, such as web[1-50]; default: their own names'),
+  labels: optional(z.record(z.string(), z.string())).describe('labels of the hosts'),
+  acl: optional(z.string().max(MAX_ENROL_ACL)).describe('ACL entries for the hosts, with agent and machine of this daemon'),
+})
+export const enrolList = z.strictObject({})
+export const enrolRevoke = z.strictObject({
+  id: z
+    .string()
+    .regex(/^[0-9a-f]{4,16}$/)
+    .describe('ID of the key, or its unique beginning'),
+})
 
 /** The executor checks the labels themselves. */
 export const contactLabel = z.strictObject({

@@ -4,7 +4,7 @@ import { pasteable } from '../../base/hint.ts'
 import { shownLine, visibleJson } from '../../base/visible-text.ts'
 import { write } from '../../cli/output.ts'
 import type { CommandLine } from '../../cli/parse.ts'
-import { rejectionText } from '../../protocol/denial-text.ts'
+import { type Tried, rejectionText, triedText } from '../../protocol/denial-text.ts'
 import type { CliContext } from './context.ts'
 import { EXIT_NOT_RUN } from './outcome.ts'
 
@@ -21,34 +21,6 @@ const candidateText = (candidate: unknown): string => {
   if (typeof candidate === 'string') return candidate
   const { name, agent_id } = (candidate ?? {}) as Candidate
   return [name, agent_id].filter((part) => typeof part === 'string' && part !== '').join('  ')
-}
-
-interface Tried {
-  readonly address?: unknown
-  readonly reason?: unknown
-  readonly error?: unknown
-}
-
-const CAUSES: Readonly<Record<string, string>> = {
-  ECONNREFUSED: 'connection refused',
-  EHOSTUNREACH: 'no route to the host',
-  ENETUNREACH: 'no route to its network',
-  ETIMEDOUT: 'no answer in time',
-}
-
-/** `127.0.0.1:5483` for a simple multiaddr; others unchanged. */
-const placeOf = (address: string): string => {
-  const [, kind, host = '', transport, port = ''] = address.split('/')
-  if (transport !== 'tcp' || address.includes('/p2p-circuit')) return address
-  return kind === 'ip6' ? `[${host}]:${port}` : `${host}:${port}`
-}
-
-const triedText = (tried: unknown): string => {
-  if (typeof tried === 'string') return tried
-  const { address, reason, error } = (tried ?? {}) as Tried
-  const why = typeof reason === 'string' ? reason : error
-  if (typeof why !== 'string') return placeOf(String(address))
-  return `${placeOf(String(address))}: ${CAUSES[/\bE[A-Z]{5,}\b/.exec(why)?.[0] ?? ''] ?? why}`
 }
 
 const addressesOf = (error: AppError): readonly unknown[] =>

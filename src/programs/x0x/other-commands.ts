@@ -28,6 +28,7 @@ const approvals = async () => import('./commands/approvals.ts')
 const audit = async () => import('./commands/audit.ts')
 const contacts = async () => import('./commands/contacts.ts')
 const diagnostics = async () => import('./commands/diagnostics.ts')
+const enrol = async () => import('./commands/enrol.ts')
 const direct = async () => import('./commands/direct.ts')
 const execMode = from(async () => import('./commands/exec-mode.ts'), 'runExecMode')
 const identity = async () => import('./commands/identity.ts')
@@ -77,6 +78,9 @@ export const OTHER_COMMANDS: Readonly<Record<string, Command>> = {
   'contacts label': from(labels, 'runContactsLabel'),
   'contacts select': from(labels, 'runContactsSelect'),
   'contacts remove': from(contacts, 'runContactsRemove'),
+  'enrol create': from(enrol, 'runEnrolCreate'),
+  'enrol list': from(enrol, 'runEnrolList'),
+  'enrol revoke': from(enrol, 'runEnrolRevoke'),
   init: from(async () => import('./commands/init.ts'), 'runInit'),
   invite: from(invite, 'runInvite'),
   join: from(invite, 'runJoin'),

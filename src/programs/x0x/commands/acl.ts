@@ -10,8 +10,8 @@ import type { CliContext } from '../context.ts'
 import { painter, printJson, printLine } from '../print.ts'
 import { aclInForceHere } from './last-denial.ts'
 
-/** Tries the containment that entries require, if any does. */
-const checkHere = async (file: string, dataDir: string): Promise<AclCheck> => {
+/** Checks a file, and tries the containment that entries require, if any does. */
+export const checkHere = async (file: string, dataDir: string): Promise<AclCheck> => {
   let trees: ProcessTrees | null = null
   const judge: EnforcementProbe = async (confinement) => {
     trees ??= await ProcessTrees.open({ cleanup: null, log: { warn: () => undefined } }, { choice: 'auto', dataDir: null })
