@@ -9,6 +9,8 @@ import * as z from 'zod'
 import type { RouteKey } from '../src/doors/rest/routes.ts'
 import { decodeOperatorKey, OPERATOR_PROOF_HEADER, proveOperation } from '../src/identity/operator-proof.ts'
 import { RAW_RUN_TYPE } from '../src/protocol/api/run-events.ts'
+import { fromHex } from '../src/protocol/ids.ts'
+import { deriveEnrolSecret, enrolKeyId } from '../src/trust/enrolment-token.ts'
 import { MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { readAnswer, response, type Answer } from '../test/support/rest-server.ts'
 
@@ -128,6 +130,8 @@ after(async () => mesh.stop())
 const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/events'>, Good>> => {
   const run = { agent_id: alice.agentId, argv: ['echo', '7'] }
   const pin = { contact: 'bob', machine_id: bob.machineId }
+  const salt = 'ab'.repeat(32)
+  const key = decodeOperatorKey(await readFile(join(alice.dir, 'operator.key'), 'utf8'))!
   return {
     'GET /health': {},
     'GET /routes': {},
@@ -140,6 +144,9 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
       body: { name: 'bob', agent_id: bob.agentId, machine_id: bob.machineId, addresses: [] },
       operation: 'contact_meet',
     },
+    'POST /enrol/create': { body: { salt, operator_name: 'alice', uses: 2, expires_in_ms: 60_000 }, operation: 'enrol_create' },
+    'POST /enrol/list': { body: {}, operation: 'enrol_list' },
+    'POST /enrol/revoke': { body: { id: enrolKeyId(deriveEnrolSecret(key, fromHex(salt))) }, operation: 'enrol_revoke' },
     'POST /contacts/trust': { body: { contact: 'bob', level: 'trusted' }, operation: 'contact_trust' },
     'POST /contacts/pin': { body: pin, operation: 'contact_pin' },
     'GET /trust/evaluate': { query: `?agent=bob&machine_id=${bob.machineId}` },

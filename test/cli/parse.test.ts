@@ -202,3 +202,10 @@ test('the single file names no program that it does not contain, and says where 
   }
   assert.equal(parse('exec bob -- ui', single).kind, 'line')
 })
+
+test('before a command an option means that of the program, and after it the one of the command with the same name', () => {
+  const names = (line: string): (string | null)[] => [lineOf(line).value('name'), lineOf(line).ownValue('name')]
+  assert.deepEqual(names('--name lab enrol create --name web[1-2]'), ['lab', 'web[1-2]'])
+  assert.deepEqual(names('enrol create --name web7'), [null, 'web7'])
+  assert.deepEqual(names('enrol list --name lab'), ['lab', null])
+})
