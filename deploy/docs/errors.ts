@@ -135,6 +135,16 @@ const ERRORS: Readonly<Record<ErrorCode, ErrorText>> = {
     'An agent card is cut off, changed, expired or signed by another key, or none of its addresses can be dialled.',
     'Ask its owner for a new one (`x0x card`), and copy the whole link.',
   ],
+  bad_enrolment: [
+    'Agents and connections',
+    'An enrolment token is cut off, changed or from another version, or `enrol-keys.json` or `enrolment.json` is damaged.',
+    'Copy the whole token, or create another one with `x0x enrol create`. Restore the file from a backup.',
+  ],
+  enrolment_refused: [
+    'Agents and connections',
+    'The operator did not enrol this machine, or was not reached before the token expired. The message says why ([enrol.md](enrol.md#refusals)).',
+    'On the machine of the operator, run `x0x enrol list`, and create another key. Then run `x0xd --init --enrol TOKEN` again.',
+  ],
   peer_unreachable: [
     'Agents and connections',
     'No address of the agent answered. The message lists the addresses that were tried.',

@@ -18,6 +18,8 @@ const CONTENT: Readonly<Record<Exclude<keyof DataPaths, 'dir'>, string>> = {
   revocations: 'Contacts, and revocations.',
   groups: '[Groups](fleets.md) of contacts, written by you.',
   successions: 'Former and new keys of this agent.',
+  enrolKeys: '[Enrolment](enrol.md): keys of an operator, and the enrolment of this machine.',
+  enrolment: '[Enrolment](enrol.md): keys of an operator, and the enrolment of this machine.',
   config: '[Configuration](config.md), written by you.',
   execAcl: '[ACL](acl.md), written by you, and a copy of the ACL in force.',
   loadedAcl: '[ACL](acl.md), written by you, and a copy of the ACL in force.',

@@ -2,6 +2,7 @@ import { REFUSAL_LINES, REFUSAL_TOTAL_LINES } from '../../src/journal/refusals.t
 import * as approvals from '../../src/protocol/limits/approvals.ts'
 import * as daemon from '../../src/protocol/limits/daemon.ts'
 import * as detached from '../../src/protocol/limits/detached.ts'
+import * as enrolment from '../../src/protocol/limits/enrolment.ts'
 import * as events from '../../src/protocol/limits/events.ts'
 import * as files from '../../src/protocol/limits/files.ts'
 import * as fleet from '../../src/protocol/limits/fleet.ts'
@@ -14,7 +15,7 @@ import * as wire from '../../src/protocol/limits/wire.ts'
 import { table } from './table.ts'
 
 const refusals = { REFUSAL_LINES, REFUSAL_TOTAL_LINES } as const
-const MODULES = { approvals, daemon, detached, events, files, fleet, mesh, page, refusals, rexd, terminal, tools, wire } as const
+const MODULES = { approvals, daemon, detached, enrolment, events, files, fleet, mesh, page, refusals, rexd, terminal, tools, wire } as const
 
 /**
  * A limit in plain words, its value, and what happens when it is reached. In the value, `{NAME}` stands for a constant, `{NAME bytes}`
@@ -55,6 +56,15 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
     ['Groups', '{MAX_GROUPS}, with {MAX_GROUP_WORDS} words', '`bad_groups`'],
     ['Labels of a contact', '{MAX_LABELS} of {MAX_LABEL_TEXT} characters', '`bad_request`'],
     ['Hosts of `exec_fleet`', '{MAX_FLEET_HOSTS}; at once {DEFAULT_FLEET_PARALLEL}, at most {MAX_FLEET_PARALLEL}', 'invalid call'],
+  ],
+  Enrolment: [
+    ['Hosts of one enrolment key', '{MAX_ENROL_USES}', '`bad_request`'],
+    ['Life of an enrolment key', 'from {MIN_ENROL_MS} to {MAX_ENROL_MS}', '`bad_request`'],
+    ['Enrolment keys of a daemon', '{MAX_ENROL_KEYS}', 'x0x forgets the oldest that ended, or `conflict`'],
+    ['ACL entries of an enrolment key', '{MAX_ENROL_ACL bytes}', '`bad_acl`'],
+    ['Addresses in a token', '{MAX_ENROL_ADDRESSES}', 'the first ones are used'],
+    ['Answers to wrong tokens, all peers together', '{ENROL_GUESS_BURST}, then {ENROL_GUESSES_PER_SECOND} per second', 'no answer'],
+    ['Pause between two attempts of a host', '{ENROL_RETRY_MS}, doubled up to {MAX_ENROL_RETRY_MS}', 'it asks again'],
   ],
   'Files of other agents': [
     ['Bytes of one `@read` or `@write`', '{MAX_FILE_CHUNK_BYTES bytes}', '`argv_not_allowed`, `stdin_too_large`'],
@@ -186,6 +196,8 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
  * matter.
  */
 const INTERNAL = `
+  ENROL_SECRET_BYTES ENROL_KEY_ID_BYTES ENROL_ATTEMPT_BYTES ENROL_MAC_BYTES MAX_ENROL_TOKEN MAX_ENROL_NAMES MAX_ENROL_MESSAGE
+  ENROL_ATTEMPT_MS MIN_ENROL_ATTEMPTS
   MAX_TERM_NAME MAX_TERMINAL_DATA MAX_TERMINAL_FRAMES_UNACKED MAX_OWN_TERMINALS TERMINAL_SIGNATURES_PER_SECOND TERMINAL_SIGNATURE_BURST
   MAX_DESK_LINE DESK_SHAPE DESK_FRESH_MS DESK_OPEN_MS DESK_ANSWER_MS MAX_DESK_CONNECTIONS DESK_LINES DESK_EVENTS DESK_OUTPUTS
   DESK_REQUESTS MAX_DESK_NONCES MAX_DESK_UNREAD MAX_DESK_EVENTS_UNREAD MAX_DESK_REPLY MAX_APPROVAL_CLIENT_REQUESTS MAX_DESK_NAME
