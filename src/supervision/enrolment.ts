@@ -63,6 +63,11 @@ export const beginEnrolment = async (config: DaemonConfig, flags: EnrolFlags, en
   const { enrolAs: name, append } = flags
   const problem = name === null ? null : nameProblem(name)
   if (problem !== null) throw new AppError('bad_enrolment', `--enrol-as: ${problem}`)
+  if (hasAcl && config.acl_signers.length > 0)
+    throw new AppError(
+      'conflict',
+      'the token brings ACL entries, and acl_signers of this host accepts only signed ACLs: use a token without entries',
+    )
   if (hasAcl && !append) assertInitial(config, await contentOf(config.exec_acl), '')
   await saveEnrolment(config.paths.enrolment, { state: 'pending', token, token_sha256, name, append, attempt: null })
 }
@@ -143,7 +148,7 @@ export const pendingEnrolment = async ({ paths }: Pick<DaemonConfig, 'paths'>): 
 export const hostEnrolment = (
   { paths, exec_acl, display_name: displayName }: DaemonConfig,
   pending: PendingEnrolment,
-  judge: Pick<LoadAclInit, 'judge'>,
+  judge: Pick<LoadAclInit, 'judge' | 'signing'>,
 ): HostEnrolmentInit => {
   const load = async (file: Pick<LoadAclInit, 'path'>): Promise<LoadedAcl> =>
     loadAcl({ ...judge, ...file, explicit: true, dataDir: paths.dir })

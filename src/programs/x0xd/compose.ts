@@ -325,7 +325,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const asked = new DetachedRequestStore({ clock, log }, { path: paths.detachedRuns })
   const problem = await asked.load()
   if (problem !== null) log.error({ problem: problem.message }, 'detached runs can be neither started nor listed')
-  const enrolment = pending === null ? null : hostEnrolment(config, pending, { judge: trees.judge })
+  const enrolment = pending === null ? null : hostEnrolment(config, pending, { judge: trees.judge, signing })
   const held = { asked, contacts, enrolment, revocations, signer, successions, tokens }
   const executor = new Executor(
     { ...held, acl, trees, clock, counters, desk, deskCounts: () => desk.counts(), cleanup, journal, log, outgoing },

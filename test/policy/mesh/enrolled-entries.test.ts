@@ -93,6 +93,7 @@ const loaded = (text: string): LoadedAcl => ({
   bytes: null,
   loaded_at: '',
   warnings: [],
+  signature: null,
 })
 
 test('an enrolment extends the ACL in force for the operator only', () => {
