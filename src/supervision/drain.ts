@@ -49,14 +49,16 @@ export class Drain {
    */
   async run({ ms, signal, onProgress }: DrainInit): Promise<boolean> {
     const { clock, log } = this.#deps
-    const end = clock.monotonic() + ms
+    const begun = clock.monotonic()
+    const end = begun + ms
     this.#set(true)
     log.warn({ deadline_ms: ms }, 'draining: new runs are refused until the daemon restarts')
     let [toldTotal, toldAt] = [-1, Number.NEGATIVE_INFINITY]
     while (!signal.aborted) {
       const now = clock.monotonic()
       const { work } = this
-      const isKnown = this.#parts.every((part) => part.work !== null)
+      // In the first moment, a process has not told its work yet.
+      const isKnown = now - begun >= DRAIN_REPORT_MS || this.#parts.every((part) => part.work !== null)
       if (isKnown && (work.total !== toldTotal || now - toldAt >= DRAIN_REPORT_MS)) {
         onProgress(Math.max(0, Math.round(end - now)), work)
         ;[toldTotal, toldAt] = [work.total, now]
