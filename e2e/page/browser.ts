@@ -55,13 +55,13 @@ export const seriousFaults = async (page: Page): Promise<string[]> => {
 }
 
 /**
- * Writes pictures of the page, at two widths in light and dark, into the directory that X0X_SCREENSHOTS names. Without it,
- * writes none. Pages of docs/ show one of those that e2e/page/story.test.ts takes.
+ * Writes pictures of the page, at three widths in light and dark, into the directory that X0X_SCREENSHOTS names. Without it,
+ * writes none. Pages of docs/ show some of those that the tests take.
  */
 export const screenshots = async (page: Page, name: string): Promise<void> => {
   const directory = process.env['X0X_SCREENSHOTS']
   if (directory === undefined) return
-  for (const width of [1280, 390]) {
+  for (const width of [1920, 1280, 390]) {
     for (const colorScheme of ['light', 'dark'] as const) {
       await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
       await page.setViewportSize({ width, height: width === 390 ? 844 : 800 })

@@ -3,10 +3,36 @@ import { test, type TestContext } from 'node:test'
 
 import { AppError } from '../../src/base/errors.ts'
 import type { PageFiles } from '../../src/doors/page/services.ts'
+import type { PageRunDetail } from '../../src/protocol/page-lists.ts'
 import { buildPage } from '../../deploy/build-page.mjs'
-import { pageHost, pendingOf, type PageHost } from '../../test/support/page-host.ts'
+import { pageFanout, pageHost, pagePeer, pageRun, pendingOf, type PageHost } from '../../test/support/page-host.ts'
 import { until } from '../../test/support/processes.ts'
+import type { Page } from 'playwright-core'
+import { busyHost } from './busy-page.ts'
 import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER, type BrowserPage } from './browser.ts'
+
+/** Facts of a run in which every text is this one. */
+const RUN_FACTS = (text: string): PageRunDetail['facts'] => ({
+  door: text,
+  session: text,
+  matched_acl: text,
+  approved_by: text,
+  timeout_ms: 30_000,
+  keep_bytes: 1_000_000,
+  account: text,
+  executable: text,
+  cwd: text,
+  env: [text],
+  pid: 7,
+  containment: 'cgroup',
+  terminal: true,
+  stdin_bytes: 5,
+  stdout_bytes: 1_500,
+  stderr_bytes: 0,
+  truncated: true,
+  detail: text,
+  warnings: ['stdout_cap_hit'],
+})
 
 const files = async (): Promise<PageFiles> => (await buildPage()).files as PageFiles
 
@@ -18,9 +44,26 @@ const signedIn = async (t: TestContext): Promise<PageHost & BrowserPage> => {
   const host = await pageHost(t, { files: await files() })
   const browser = await openPage(t)
   await browser.page.goto(host.server.newLink())
-  await browser.page.getByText('Approval service connected').waitFor()
+  await browser.page.getByText(/^Connected to x0xd of bob/).waitFor()
+  await open(browser.page, 'Approvals')
   return { ...host, ...browser }
 }
+
+/** Goes to a view by the navigation, which is in a menu on a phone. */
+const open = async (page: Page, view: string): Promise<void> => {
+  const link = page.getByRole('navigation').getByRole('link', { name: view })
+  if (!(await link.isVisible())) await page.getByRole('button', { name: /^Menu/ }).click()
+  await link.click()
+  await page.locator('main h2').first().waitFor()
+}
+
+/** A page of a host with much to show, not signed in yet. */
+const busyPage = async (t: TestContext): Promise<BrowserPage & { readonly host: PageHost }> => {
+  const host = await pageHost(t, { files: await files(), sources: busyHost().sources })
+  return { ...(await openPage(t)), host }
+}
+
+const VIEWS = ['Overview', 'Approvals', 'Peers', 'Runs', 'Fan-outs', 'Audit log', 'Trust', 'Policy'] as const
 
 it('the link signs in once and leaves no code in the address or the history', async (t) => {
   const host = await pageHost(t, { files: await files() })
@@ -30,7 +73,7 @@ it('the link signs in once and leaves no code in the address or the history', as
   const link = host.server.newLink()
   await page.getByLabel('Or paste the link').fill(link)
   await page.getByRole('button', { name: 'Sign in' }).click()
-  await page.getByText('Approval service connected').waitFor()
+  await page.getByText(/^Connected to x0xd of bob/).waitFor()
   assert.equal(page.url(), `${host.origin}/`)
   assert.equal(await page.evaluate('document.cookie'), '')
   const { page: second } = await openPage(t)
@@ -113,33 +156,65 @@ it('terminal escapes, turned and invisible characters and letters of other scrip
   assert.equal(await page.evaluate("getComputedStyle(document.querySelector('.token')).unicodeBidi"), 'isolate')
 })
 
-it('no word of a daemon or of a journal about runs, peers and lines turns or hides what is next to it', async (t) => {
+it('no word of a daemon or of a log turns or hides what is next to it, in any view', async (t) => {
   const bad = 'x\u202ey\u200b'
-  const run = { key: bad, request_id: bad, where: bad, argv: [bad], started_at: bad, state: bad, output: bad }
+  const run = pageRun('one', { who: bad, on: bad, argv: [bad], started_at: bad, result: 'denied', reason: bad, request_id: bad })
+  const peer = pagePeer(bad, { labels: { [bad]: bad }, path: bad, version: bad, last_seen: bad, addresses: [bad] })
+  const contact = { name: bad, agent_id: 'a'.repeat(64), trust: 'known', machines: [], labels: { [bad]: bad } } as const
+  const slice = { from: 0, total: 1, problems: [bad] }
+  const line = { ts: bad, event: bad, more: bad, chain: 'c', n: 0 }
+  const request = { ts: bad, event: 'request', request_id: 'r', agent_id: 'a', argv: [bad], chain: 'c', n: 1 }
   const host = await pageHost(t, {
     files: await files(),
     sources: {
-      about: async () => ({ version: '0', data_dir: bad, agent_id: null, machine_id: null, name: bad }),
-      runs: async () => ({ running: [run], recent: [], more: true, problems: [bad] }),
-      peers: async () => ({ peers: [{ agent_id: bad, machine_id: bad, name: bad, trust: bad, state: bad }] }),
-      journal: async () => ({ journals: ['approvals'], lines: [{ ts: bad, event: bad, more: bad }], more: true, unread: 2, problem: bad }),
+      about: async () => ({ version: '0', daemon: bad, data_dir: bad, agent_id: null, machine_id: null, name: bad }),
+      runs: async () => ({ ...slice, rows: [run], older: true }),
+      run: async () => ({
+        run,
+        facts: RUN_FACTS(bad),
+        output: { text: bad, truncated: true },
+        output_problem: bad,
+        denial: { cause: bad, next: [bad] },
+      }),
+      fanouts: async () => ({ rows: [{ ...pageFanout('f', { ok: 1 }), argv: [bad] }], problems: [bad] }),
+      peers: async () => ({ ...slice, rows: [peer], labels: [bad] }),
+      contacts: async () => ({ ...slice, rows: [{ ...contact, revoked: false, revoked_machines: [] }], machines: {} }),
+      journal: async () => ({
+        ...slice,
+        rows: [{ lines: [line] }, { lines: [request] }],
+        journals: ['runs here', bad],
+        names: { a: bad },
+        more: true,
+        unread: 2,
+      }),
     },
   })
   const { page } = await openPage(t)
   await page.goto(host.server.newLink())
-  for (const [view, expected] of [
-    ['Runs', 6],
-    ['Peers', 5],
-    ['Journal', 3],
+  await page.getByText(/^Connected to/).waitFor()
+  for (const [address, expected] of [
+    ['#/runs', 4],
+    [`#/runs/${encodeURIComponent('asked one')}`, 8],
+    ['#/fanouts', 2],
+    ['#/fanouts/f', 3],
+    ['#/peers', 5],
+    [`#/peers/${encodeURIComponent(peer.machine_id!)}`, 5],
+    ['#/trust', 3],
+    ['#/audit', 4],
   ] as const) {
-    await page.getByRole('button', { name: view }).click()
-    await page.getByText('\\u202e').nth(expected).waitFor()
+    await page.evaluate(`location.hash = ${JSON.stringify(address)}`)
+    await page
+      .locator('main')
+      .getByText('\\u202e')
+      .nth(expected - 1)
+      .waitFor()
     const text = (await page.locator('body').textContent()) ?? ''
-    for (const hidden of '\u202e\u200b') assert.ok(!text.includes(hidden), `${view}: ${JSON.stringify(text)}`)
-    // What a list leaves out is said.
-    if (view !== 'Peers')
-      assert.match(text, view === 'Runs' ? /Older runs are in the logs/ : /2 lines are too long.*Older entries are in this file/)
+    for (const hidden of '\u202e\u200b') assert.ok(!text.includes(hidden), `${address}: ${JSON.stringify(text)}`)
   }
+  // What a list leaves out is said.
+  assert.match((await page.locator('main').textContent()) ?? '', /2 lines are too long.*Older entries are in this file/)
+  await page.evaluate("location.hash = '#/runs'")
+  await page.getByText('The logs have older runs').waitFor()
 })
 
 it('how far an agent may go is explained by where it comes from, and what was allowed for longer is taken back', async (t) => {
@@ -183,7 +258,7 @@ it('how far an agent may go is explained by where it comes from, and what was al
   })
   const { page, complaints } = await openPage(t)
   await page.goto(host.server.newLink())
-  await page.getByRole('button', { name: 'Policy' }).click()
+  await open(page, 'Policy')
   await page.getByText('by the approvals store, which is stricter').first().waitFor()
   assert.ok(((await page.locator('main').textContent()) ?? '').includes('"rev\\u202eiewer"'))
   await page.getByRole('button', { name: 'Take it back' }).first().click()
@@ -272,42 +347,52 @@ it('keys move and deny, and no single key allows', async (t) => {
   while (desk.decided.length === 0) await page.waitForTimeout(10)
   const [denied] = desk.decided.map(({ question_id, decision }) => [question_id, decision])
   assert.deepEqual(denied, [two.question_id, 'deny'])
-  await page.keyboard.press('4')
-  await page.getByRole('heading', { name: 'Journal' }).waitFor()
+  await page.keyboard.press('6')
+  await page.getByRole('heading', { name: 'Audit log' }).waitFor()
   await page.keyboard.press('?')
-  await page.getByText('no single key allows a command').waitFor()
+  await page.getByText('no single key that allows a command').waitFor()
+  await page.keyboard.press('Escape')
+  await page.getByRole('dialog').waitFor({ state: 'detached' })
   await page.keyboard.press('/')
   await until(async () => page.evaluate('document.activeElement.matches("[data-search]")'))
 })
 
-it('no view is wider than the screen of a phone, also with a long path in the list of journals', async (t) => {
-  const journal = `/var/lib/x0x/${'a-long-name/'.repeat(8)}exec.log`
-  const host = await pageHost(t, {
-    files: await files(),
-    sources: { journal: async () => ({ journals: ['approvals', journal], lines: [], more: false, unread: 0, problem: null }) },
-  })
-  const { page } = await openPage(t, { viewport: { width: 390, height: 844 } })
+it('no view is wider than the screen, from a phone to a wide monitor, also with long names', async (t) => {
+  const { page, host } = await busyPage(t)
   await page.goto(host.server.newLink())
-  await page.getByText('Approval service connected').waitFor()
-  for (const view of ['Approvals', 'Runs', 'Peers', 'Policy', 'Journal']) {
-    await page.getByRole('navigation').getByRole('button', { name: view }).click()
-    await page.locator('main h2').first().waitFor()
-    if (view === 'Journal') await page.getByRole('option', { name: journal }).waitFor({ state: 'attached' })
-    assert.equal(await page.evaluate('document.documentElement.scrollWidth'), 390, view)
+  await page.getByText(/^Connected to/).waitFor()
+  for (const width of [390, 768, 1280, 1920]) {
+    await page.setViewportSize({ width, height: 844 })
+    for (const view of VIEWS) {
+      await open(page, view)
+      await page.locator('main .quiet, main .empty, main table, main .entries, main .card').first().waitFor()
+      assert.equal(await page.evaluate('document.documentElement.scrollWidth'), width, `${view} at ${width}`)
+    }
   }
 })
 
-it('no view has a fault that axe-core calls serious, in light or dark', async (t) => {
-  const { page, desk, complaints } = await signedIn(t)
-  desk.ask(pendingOf('one', { always_ask: 'it leaves this host', argv: ['git', 'p\u0430sh'], opaque: 'a hook may run anything' }))
-  await page.getByRole('article').waitFor()
+it('no view has a fault that axe-core calls serious, in light or dark, also with a run, a peer and a dialog open', async (t) => {
+  const { page, host, complaints } = await busyPage(t)
+  await page.goto(host.server.newLink())
+  await page.getByText(/^Connected to/).waitFor()
+  host.desk.ask(pendingOf('one', { always_ask: 'it leaves this host', argv: ['git', 'p\u0430sh'], opaque: 'a hook may run anything' }))
+  await page.getByRole('link', { name: /waits for your decision/ }).waitFor()
   for (const colorScheme of ['light', 'dark'] as const) {
     await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' })
-    for (const view of ['Approvals', 'Runs', 'Peers', 'Journal', 'Policy']) {
-      await page.getByRole('navigation').getByRole('button', { name: view }).click()
-      await page.locator('main h2').first().waitFor()
+    for (const view of VIEWS) {
+      await open(page, view)
       assert.deepEqual(await seriousFaults(page), [], `${view} ${colorScheme}`)
     }
+    for (const address of ['#/runs/asked%20denied', '#/fanouts/f', `#/peers/${'web1'.padEnd(64, '0')}`]) {
+      await page.evaluate(`location.hash = ${JSON.stringify(address)}`)
+      await page.locator('main .crumbs').waitFor()
+      assert.deepEqual(await seriousFaults(page), [], `${address} ${colorScheme}`)
+    }
+    await open(page, 'Trust')
+    await page.getByRole('button', { name: 'Change web1' }).first().click()
+    await page.getByRole('dialog').waitFor()
+    assert.deepEqual(await seriousFaults(page), [], `dialog ${colorScheme}`)
+    await page.keyboard.press('Escape')
   }
   assert.deepEqual(complaints, [])
 })

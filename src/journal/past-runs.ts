@@ -1,12 +1,12 @@
-import { type FileHandle, open } from 'node:fs/promises'
+import { open } from 'node:fs/promises'
 import type { JournalledFacts } from '../protocol/api/exec-target.ts'
 import { MAX_JOURNAL_KEYS } from '../protocol/limits/tools.ts'
+import { JournalCursor } from './cursor.ts'
 import { type JournalExit, type JournalLine, type RefusedEvent, isMeshEvent } from './events.ts'
 import { parseLine } from './parse-line.ts'
-import { LineReader, lastRotated } from './read.ts'
 import type { RunKey } from './run-key.ts'
 import { isMarked, localMarksOf } from './running-marks.ts'
-import { lastLines, startOfLast } from './tail.ts'
+import { lastLines } from './tail.ts'
 
 /** Lines searched for a key. They are some 40 MB of a journal, read once. */
 const MAX_RECALLED_LINES = 50_000
@@ -70,27 +70,20 @@ const changedBy = (line: JournalLine, run: JournalledRun): JournalledRun => {
   }
 }
 
-/** Position up to which a file was read. */
-interface ReadPosition {
-  readonly dev: number
-  readonly ino: number
-  /** Offset after the last complete line. */
-  readonly position: number
-}
-
 /** At most MAX_JOURNAL_KEYS runs with an idempotency key, from the last MAX_RECALLED_LINES lines and all later ones. */
 export class JournalledRuns {
   readonly #path: string
+  readonly #cursor: JournalCursor
   /** By the hash of the key, the oldest first. */
   readonly #runs = new Map<string, JournalledRun>()
   /** By the ID of the run. */
   readonly #keys = new Map<string, string>()
-  #place: ReadPosition | null = null
   #last: Promise<void> = Promise.resolve()
   #next: Promise<void> | null = null
 
   constructor(init: { readonly path: string }) {
     this.#path = init.path
+    this.#cursor = new JournalCursor({ path: init.path, lines: MAX_RECALLED_LINES, open: async (path) => open(path, 'r') })
   }
 
   /** The run of this key by the journal's present content, or null. Throws the system's error if it cannot be read. */
@@ -108,46 +101,11 @@ export class JournalledRuns {
   async #readOn(): Promise<void> {
     this.#next ??= this.#last.then(async () => {
       this.#next = null
-      return this.#read()
+      return this.#cursor.read((line) => this.#take(line))
     })
     const reading = this.#next
     this.#last = reading.catch(() => undefined)
     return reading
-  }
-
-  async #read(): Promise<void> {
-    const file = await open(this.#path, 'r')
-    try {
-      const { dev, ino, size } = await file.stat()
-      const before = this.#place
-      const isSame = before !== null && before.dev === dev && before.ino === ino && before.position <= size
-      if (before !== null && !isSame) await this.#readRotated(before)
-      const from = isSame ? before.position : await startOfLast(file, size, MAX_RECALLED_LINES)
-      this.#place = { dev, ino, position: await this.#readFrom(file, from) }
-    } finally {
-      await file.close()
-    }
-  }
-
-  /** Reads lines that were written after this position before the file was rotated. */
-  async #readRotated({ dev, ino, position }: ReadPosition): Promise<void> {
-    const path = await lastRotated(this.#path)
-    if (path === null) return
-    const file = await open(path, 'r')
-    try {
-      const found = await file.stat()
-      if (found.dev === dev && found.ino === ino) await this.#readFrom(file, position)
-    } finally {
-      await file.close()
-    }
-  }
-
-  /** Reads lines after a position. Returns the end of the last complete one. An incomplete line is read the next time. */
-  async #readFrom(file: FileHandle, position: number): Promise<number> {
-    const reader = new LineReader(file, position)
-    for await (const lines of reader.lines()) for (const line of lines) if (line !== 'too_long') this.#take(line)
-    const rest = reader.rest()
-    return reader.position - (rest === null || rest === 'too_long' ? 0 : rest.length)
   }
 
   #take(bytes: Buffer): void {

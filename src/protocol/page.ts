@@ -1,7 +1,7 @@
 import type { Flood, Grant, PendingApprovalRequest } from './desk/messages.ts'
 import type { Decision } from './desk/approval-request.ts'
 import type { LifecycleEvent } from './events/lifecycle.ts'
-import type { Fields } from './json-table.ts'
+import type { TrustLevel } from './reasons.ts'
 
 /** Header that proves a session in addition to the cookie. The page keeps its value where no other origin can read it. */
 export const PAGE_PROOF_HEADER = 'x-x0x-page'
@@ -30,24 +30,6 @@ export interface PageDecision {
   readonly expires_in_ms: number | null
   /** For `allow_always`, or null for any number of uses. */
   readonly uses: number | null
-}
-
-/** A query for lines of a log. */
-export interface PageJournalQuery {
-  readonly journal: string
-  readonly event: string | null
-  readonly text: string | null
-}
-
-export interface PageJournal {
-  readonly journals: readonly string[]
-  /** The newest first. */
-  readonly lines: readonly Fields[]
-  /** True if there are older lines that were not searched or do not fit. */
-  readonly more: boolean
-  /** Searched lines that were too long or torn to be read. */
-  readonly unread: number
-  readonly problem: string | null
 }
 
 /** A command of the deciding file. */
@@ -109,42 +91,6 @@ export interface PageModes {
   readonly problems: readonly string[]
 }
 
-/** A run on this host, or one requested from another. */
-export interface PageRun {
-  /** Owner and ID of the run, by `runOf` for runs of executors. */
-  readonly key: string
-  readonly request_id: string
-  readonly where: string
-  readonly argv: readonly string[]
-  readonly started_at: string
-  readonly state: string
-  /** Output so far, or null if unknown. */
-  readonly output: string | null
-}
-
-/** Runs whose output the page displays, by `runOf`. */
-export interface PageRunsQuery {
-  readonly followed: readonly string[]
-}
-
-export interface PageRuns {
-  /** Live runs of executors that the approval service knows, by `runOf`. */
-  readonly going: readonly string[]
-  readonly running: readonly PageRun[]
-  readonly recent: readonly PageRun[]
-  /** True if a log has older lines that were not searched, or more runs ended than fit. */
-  readonly more: boolean
-  readonly problems: readonly string[]
-}
-
-export interface PagePeer {
-  readonly agent_id: string | null
-  readonly machine_id: string | null
-  readonly name: string | null
-  readonly trust: string | null
-  readonly state: string
-}
-
 export interface PageExplainQuery {
   readonly agent_id: string
   readonly machine_id: string
@@ -155,7 +101,17 @@ export interface PageExplainQuery {
 export interface PageAbout {
   readonly version: string
   readonly data_dir: string
+  /** Version of the daemon, or null if none answers. */
+  readonly daemon: string | null
   readonly agent_id: string | null
   readonly machine_id: string | null
   readonly name: string | null
 }
+
+/** A change of a contact, which is named as the page shows it. */
+export type PageContactChange = { readonly contact: string } & (
+  | { readonly kind: 'trust'; readonly level: TrustLevel }
+  | { readonly kind: 'pin' | 'unpin'; readonly machine_id: string }
+  /** A null value removes the label. */
+  | { readonly kind: 'label'; readonly labels: Readonly<Record<string, string | null>> }
+)

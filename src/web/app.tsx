@@ -1,19 +1,28 @@
 import { useEffect, useRef, useState } from 'preact/hooks'
 import type { PageAbout } from '../protocol/page.ts'
 import { call, forgetProof } from './api.ts'
-import { ApprovalsView } from './approvals-view.tsx'
-import { JournalView } from './journal-view.tsx'
+import { ApprovalsView } from './approvals/approvals-view.tsx'
+import { AuditView } from './audit/audit-view.tsx'
+import { Help } from './help.tsx'
 import { useKeys } from './keyboard.ts'
-import { PeersView } from './peers-view.tsx'
-import { PolicyView } from './policy-view.tsx'
-import { RunsView } from './runs-view.tsx'
-import { type PageState, type ShownApproval, waitingOf } from './store.ts'
+import { OverviewView } from './overview-view.tsx'
+import { PeersView } from './peers/peers-view.tsx'
+import { PolicyView } from './policy/policy-view.tsx'
+import { type Query, type Route, VIEWS, go, hrefOf, useRoute } from './router.ts'
+import { FanoutsView } from './runs/fanouts-view.tsx'
+import { RunsView } from './runs/runs-view.tsx'
+import { StatusLine } from './status-line.tsx'
+import { type Action, type PageState, type ShownApproval, waitingOf } from './store.ts'
+import { useTheme } from './theme.ts'
+import { TrustView } from './trust/trust-view.tsx'
 import { usePageEvents } from './use-page-events.ts'
 import { usePolled } from './use-polled.ts'
 import { Name } from './visible.tsx'
 
+const ABOUT_MS = 5_000
+
 /** Notifies a person whose tab is hidden. It does not show the command, because others may see the screen. */
-export const useNotice = (waiting: readonly ShownApproval[]): void => {
+const useNotice = (waiting: readonly ShownApproval[]): void => {
   const known = useRef(new Set<string>())
   useEffect(() => {
     const fresh = waiting.filter(({ item }) => !known.current.has(item.question_id))
@@ -27,24 +36,6 @@ export const useNotice = (waiting: readonly ShownApproval[]): void => {
   }, [waiting.map(({ item }) => item.question_id).join()])
 }
 
-const VIEWS = ['Approvals', 'Runs', 'Peers', 'Journal', 'Policy'] as const
-type View = (typeof VIEWS)[number]
-
-const KEYS: readonly (readonly [string, string])[] = [
-  ['1 – 5', 'go to a view'],
-  ['j, k', 'next and previous request'],
-  ['d', 'deny the focused request'],
-  ['Tab, Enter', 'other controls; no single key allows a command'],
-  ['/', 'search the journal'],
-  ['?', 'show or hide this help'],
-]
-
-const connectionText = ({ connection, desk }: PageState): string => {
-  if (connection === 'signed-out') return 'Signed out'
-  if (connection !== 'open') return connection === 'lost' ? 'x0x ui does not answer' : 'Connecting'
-  return desk.open ? 'Approval service connected' : 'No approval service'
-}
-
 const SignedOut = () => (
   <div class="banner" role="alert">
     <p>
@@ -52,19 +43,6 @@ const SignedOut = () => (
       prints.
     </p>
   </div>
-)
-
-const Help = () => (
-  <dl class="help" aria-label="Keys">
-    {KEYS.map(([keys, text]) => (
-      <div key={keys}>
-        <dt>
-          <kbd>{keys}</kbd>
-        </dt>
-        <dd>{text}</dd>
-      </div>
-    ))}
-  </dl>
 )
 
 const signOut = (): void => {
@@ -76,72 +54,137 @@ const signOut = (): void => {
     })
 }
 
-const Head = ({ state, help }: { readonly state: PageState; readonly help: () => void }) => {
-  const { value } = usePolled<PageAbout>('about', {}, 0, state.connection)
-  const name = value?.name ?? null
-  const isWell = state.connection === 'open' && state.desk.open
+interface SideProps {
+  readonly route: Route
+  readonly waiting: number
+  readonly about: PageAbout | null
+}
+
+/** Navigation: a column on a wide screen, a menu on a phone. */
+const Side = ({ route, waiting, about }: SideProps) => {
+  const [isOpen, setOpen] = useState(false)
+  const title = VIEWS.find(({ id }) => id === route.view)?.title
   return (
-    <header class="head">
-      <h1>x0x</h1>
-      <p class="quiet">
-        {name !== null && <Name text={name} />} <span class="mono">{value !== null && <Name text={value.data_dir} />}</span>
-      </p>
-      <p class={isWell ? 'desk good' : 'desk bad'} role="status">
-        {connectionText(state)}
-      </p>
+    <header class="side">
+      <div class="brand">
+        <h1>x0x</h1>
+        <span class="quiet">{about?.name != null && <Name text={about.name} />}</span>
+        <button type="button" class="menu" aria-expanded={isOpen} aria-controls="views" onClick={() => setOpen(!isOpen)}>
+          Menu: {title}
+        </button>
+      </div>
+      <nav id="views" aria-label="Views" class={isOpen ? 'open' : ''}>
+        {VIEWS.map(({ id, title: name }) => (
+          <a key={id} href={hrefOf(id)} aria-current={route.view === id ? 'page' : undefined} onClick={() => setOpen(false)}>
+            {name}
+            {id === 'approvals' && waiting > 0 && <span class="count">{waiting}</span>}
+          </a>
+        ))}
+      </nav>
+    </header>
+  )
+}
+
+interface TopProps {
+  readonly state: PageState
+  readonly about: PageAbout | null
+  readonly theme: readonly [string, () => void]
+  readonly help: () => void
+}
+
+const Top = ({ state, about, theme: [theme, nextTheme], help }: TopProps) => (
+  <div class="top">
+    <StatusLine state={state} about={about} />
+    <div class="tools">
+      <button type="button" onClick={nextTheme} aria-label={`Colours: ${theme}. Change`}>
+        {theme === 'auto' ? 'Auto' : theme === 'light' ? 'Light' : 'Dark'}
+      </button>
       <button type="button" aria-label="Keys" onClick={help}>
         ?
       </button>
       <button type="button" onClick={signOut}>
         Sign out
       </button>
-    </header>
-  )
+    </div>
+  </div>
+)
+
+interface ViewProps {
+  readonly route: Route
+  readonly query: Query
+  readonly state: PageState
+  readonly dispatch: (action: Action) => void
 }
 
-const Tabs = ({ view, count, choose }: { readonly view: View; readonly count: number; readonly choose: (view: View) => void }) => (
-  <nav aria-label="Views">
-    {VIEWS.map((name) => (
-      <button key={name} type="button" aria-current={view === name ? 'page' : undefined} onClick={() => choose(name)}>
-        {name}
-        {name === 'Approvals' && count > 0 && <span class="count">{count}</span>}
-      </button>
-    ))}
-  </nav>
+const View = ({ route: { view, item }, query, state, dispatch }: ViewProps) => {
+  switch (view) {
+    case 'overview':
+      return <OverviewView state={state} />
+    case 'approvals':
+      return <ApprovalsView state={state} dispatch={dispatch} />
+    case 'peers':
+      return <PeersView item={item} query={query} />
+    case 'runs':
+      return <RunsView state={state} item={item} query={query} />
+    case 'fanouts':
+      return <FanoutsView item={item} query={query} />
+    case 'audit':
+      return <AuditView query={query} />
+    case 'trust':
+      return <TrustView query={query} />
+    case 'policy':
+      return <PolicyView />
+    default:
+      return view satisfies never
+  }
+}
+
+/** A view that does not show waiting requests says that there are some. */
+const Waiting = ({ count }: { readonly count: number }) => (
+  <a class="waiting" href={hrefOf('approvals')}>
+    {count === 1 ? 'A command waits' : `${count} commands wait`} for your decision. <strong>Decide</strong>
+  </a>
 )
 
 export const App = () => {
   const [state, dispatch] = usePageEvents()
-  const [view, setView] = useState<View>('Approvals')
+  const [route, change] = useRoute()
   const [isHelp, setHelp] = useState(false)
+  const theme = useTheme()
+  const { value: about } = usePolled<PageAbout>('about', {}, ABOUT_MS, state.connection)
   const questions = waitingOf(state)
   const waiting = questions.length
+  const query: Query = { get: (name) => route.query[name] ?? '', set: change }
   useNotice(questions)
   useEffect(() => {
     document.title = waiting === 0 ? 'x0x' : `(${waiting}) x0x`
   }, [waiting])
-  useKeys({ choose: (at) => setView(VIEWS[at] ?? view), help: () => setHelp((shown) => !shown), search: () => setView('Journal') })
+  useKeys({
+    choose: (at) => VIEWS[at] !== undefined && go(hrefOf(VIEWS[at].id)),
+    help: () => setHelp((isShown) => !isShown),
+    theme: theme[1],
+    back: () => route.item !== null && history.back(),
+  })
   return (
-    <>
-      <Head state={state} help={() => setHelp((shown) => !shown)} />
-      <Tabs view={view} count={waiting} choose={setView} />
-      <p class="unseen" aria-live="assertive" role="alert">
-        {state.said}
-      </p>
-      <main>
-        {isHelp && <Help />}
-        {state.connection === 'signed-out' && <SignedOut />}
-        {state.connection === 'open' && !state.desk.open && state.desk.problem !== null && (
-          <p class="warning" role="alert">
-            <Name text={state.desk.problem} />
-          </p>
-        )}
-        {view === 'Approvals' && <ApprovalsView state={state} dispatch={dispatch} />}
-        {view === 'Runs' && <RunsView state={state} />}
-        {view === 'Peers' && <PeersView />}
-        {view === 'Journal' && <JournalView />}
-        {view === 'Policy' && <PolicyView />}
-      </main>
-    </>
+    <div class="frame">
+      <Side route={route} waiting={waiting} about={about} />
+      <div class="body">
+        <Top state={state} about={about} theme={theme} help={() => setHelp(true)} />
+        <p class="unseen" aria-live="assertive" role="alert">
+          {state.said}
+        </p>
+        <main>
+          {isHelp && <Help close={() => setHelp(false)} />}
+          {state.connection === 'signed-out' && <SignedOut />}
+          {state.connection === 'open' && !state.desk.open && state.desk.problem !== null && (
+            <p class="warning" role="alert">
+              <Name text={state.desk.problem} />
+            </p>
+          )}
+          {waiting > 0 && route.view !== 'approvals' && <Waiting count={waiting} />}
+          <View key={`${route.view} ${route.item ?? ''}`} route={route} query={query} state={state} dispatch={dispatch} />
+        </main>
+      </div>
+    </div>
   )
 }

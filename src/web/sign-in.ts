@@ -1,4 +1,5 @@
 import { signIn } from './api.ts'
+import { applyTheme } from './theme.ts'
 
 const find = <E extends Element>(selector: string): E => document.querySelector<E>(selector)!
 
@@ -23,6 +24,7 @@ const codeOfAddress = (): string => {
 
 /** Uses the code of the link, or one that the user types. */
 export const main = async (): Promise<void> => {
+  applyTheme()
   find<HTMLFormElement>('form').addEventListener('submit', (event) => {
     event.preventDefault()
     const typed = find<HTMLInputElement>('#code').value.trim()

@@ -11,6 +11,8 @@ export interface ShownApproval {
 export interface PageState {
   /** The connection to the program that serves the page. */
   readonly connection: 'connecting' | 'open' | 'lost' | 'signed-out'
+  /** Time at which the last connection was lost, or null if there was none. */
+  readonly lostAt: number | null
   readonly desk: { readonly open: boolean; readonly problem: string | null }
   /** Oldest first. */
   readonly questions: readonly ShownApproval[]
@@ -24,6 +26,7 @@ export interface PageState {
 
 export const FIRST_STATE: PageState = {
   connection: 'connecting',
+  lostAt: null,
   desk: { open: false, problem: null },
   questions: [],
   floods: [],
@@ -35,7 +38,10 @@ const MAX_EVENTS = 500
 /** Settled requests that stay visible. */
 const MAX_SETTLED = 20
 
-export type Action = PageEvent | { readonly type: 'connection'; readonly connection: PageState['connection'] } | { readonly type: 'clear' }
+export type Action =
+  | PageEvent
+  | { readonly type: 'connection'; readonly connection: PageState['connection']; readonly at: number }
+  | { readonly type: 'clear' }
 
 /** Output so far replaces the earlier output of the run. */
 const withEvent = (events: readonly LifecycleEvent[], event: LifecycleEvent): readonly LifecycleEvent[] =>
@@ -69,7 +75,13 @@ const voided = (questions: readonly ShownApproval[]): readonly ShownApproval[] =
 export const reduce = (state: PageState, action: Action): PageState => {
   switch (action.type) {
     case 'connection':
-      return action.connection === 'open' ? { ...state, connection: 'open' } : { ...state, ...action, questions: voided(state.questions) }
+      return {
+        ...state,
+        connection: action.connection,
+        // The time of the loss stays while the page tries again.
+        lostAt: state.connection === 'open' ? action.at : state.lostAt,
+        questions: voided(state.questions),
+      }
     case 'desk':
       return {
         ...state,
@@ -108,4 +120,5 @@ const SILENT_MS = 10_000
 export const isSilent = ({ ts, expires_in_ms }: LifecycleEvent, now: number): boolean =>
   now - Date.parse(ts) > SILENT_MS + (expires_in_ms ?? 0)
 
-export const waitingOf = ({ questions }: PageState): readonly ShownApproval[] => questions.filter((one) => one.settled === null)
+export const waitingOf = ({ questions }: Pick<PageState, 'questions'>): readonly ShownApproval[] =>
+  questions.filter((one) => one.settled === null)

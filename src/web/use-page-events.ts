@@ -34,7 +34,7 @@ const followOnce = async (dispatch: (action: Action) => void, stop: AbortSignal)
 const followOn = async (dispatch: (action: Action) => void, stop: AbortSignal): Promise<void> => {
   while (!stop.aborted) {
     const why = await followOnce(dispatch, stop)
-    dispatch({ type: 'connection', connection: why })
+    dispatch({ type: 'connection', connection: why, at: Date.now() })
     if (why === 'signed-out') return forgetProof()
     await new Promise((resolve) => setTimeout(resolve, AGAIN_MS))
   }

@@ -11,6 +11,7 @@ import type { PageSources } from '../../src/doors/page/services.ts'
 import type { PendingApprovalRequest } from '../../src/protocol/desk/messages.ts'
 import type { LifecycleEvent } from '../../src/protocol/events/lifecycle.ts'
 import { PAGE_PROOF_HEADER, type PageDecision } from '../../src/protocol/page.ts'
+import type { PageFanout, PagePeer, PageRun } from '../../src/protocol/page-lists.ts'
 import { questionOf } from './approval-request.ts'
 
 /** A desk that a test speaks for: what the page's server asks of it is written down. */
@@ -67,17 +68,86 @@ export const pendingOf = (id: string, changed: Parameters<typeof questionOf>[0] 
   decisions: ['allow_once', 'allow_always', 'deny'],
 })
 
+const NO_ROWS = { rows: [], from: 0, total: 0, problems: [] } as const
+
+const NO_RESULTS = { running: 0, waiting: 0, ok: 0, failed: 0, denied: 0, lost: 0, unknown: 0 } as const
+
 const NOTHING: PageSources = {
-  about: async () => ({ version: '0', data_dir: '/x', agent_id: null, machine_id: null, name: null }),
-  runs: async () => ({ running: [], recent: [], more: false, problems: [] }),
-  peers: async () => ({ peers: [] }),
-  journal: async () => ({ journals: ['approvals'], lines: [], more: false, unread: 0, problem: null }),
+  about: async () => ({ version: '0', daemon: '0', data_dir: '/x', agent_id: null, machine_id: null, name: 'bob' }),
+  overview: async () => ({
+    hosts: { up: 0, down: 0, unlisted: 0 },
+    runs: { count: 0, failed: 0, running: 0, denied: 0 },
+    buckets: [],
+    latest: [],
+    problems: [],
+  }),
+  runs: async () => ({ ...NO_ROWS, older: false }),
+  run: async () => {
+    throw new AppError('unknown_run')
+  },
+  fanouts: async () => ({ rows: [], problems: [] }),
+  peers: async () => ({ ...NO_ROWS, labels: [] }),
+  ping: async () => {
+    throw new AppError('peer_unreachable')
+  },
+  contacts: async () => ({ ...NO_ROWS, machines: {} }),
+  changeContact: async () => {
+    throw new AppError('operator_proof_required')
+  },
+  journal: async () => ({ ...NO_ROWS, journals: ['approvals'], names: {}, more: false, unread: 0 }),
   policy: async () => ({ source: null, pairs: [], problem: null }),
   modes: async () => ({ agents: [], others: [], grants: [], problems: [] }),
   revoke: async () => ({ revoked: false }),
   takeBackModes: async () => ({}),
   explain: async () => ({ outcome: 'denied', text: 'denied' }),
 }
+
+/** A run as the page lists it, with what a test changes of it. */
+export const pageRun = (id: string, changed: Partial<PageRun> = {}): PageRun => ({
+  key: `asked ${id}`,
+  request_id: id,
+  side: 'mine',
+  who: 'this agent',
+  on: 'web1',
+  agent_id: 'a'.repeat(64),
+  machine_id: 'b'.repeat(64),
+  argv: ['df', '-h'],
+  argv_cut: false,
+  started_at: new Date().toISOString(),
+  result: 'ok',
+  code: 0,
+  signal: null,
+  reason: null,
+  duration_ms: 12,
+  fanout_id: null,
+  detached: false,
+  ...changed,
+})
+
+/** A peer as the page lists it. */
+export const pagePeer = (name: string, changed: Partial<PagePeer> = {}): PagePeer => ({
+  agent_id: 'a'.repeat(64),
+  machine_id: name.padEnd(64, '0'),
+  name,
+  trust: 'trusted',
+  labels: { role: 'web' },
+  state: 'linked',
+  last_seen: new Date().toISOString(),
+  rtt_ms: 1.5,
+  version: '0.3.0',
+  path: 'direct',
+  addresses: ['/ip4/192.0.2.7/tcp/5600'],
+  ...changed,
+})
+
+/** A fan-out whose hosts have these results. */
+export const pageFanout = (id: string, results: Partial<PageFanout['results']>): PageFanout => ({
+  fanout_id: id,
+  argv: ['uname', '-r'],
+  started_at: new Date().toISOString(),
+  hosts: Object.values(results).reduce((sum, count) => sum + count, 0),
+  results: { ...NO_RESULTS, ...results },
+})
 
 const NO_FILES = Object.fromEntries(
   ['page.html', 'sign-in.html', 'page.js', 'sign-in.js', 'page.css', 'icon.svg'].map((name) => [name, Buffer.from(`the text of ${name}`)]),

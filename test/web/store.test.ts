@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { lifecycleEvent, type LifecycleFacts } from '../../src/protocol/events/lifecycle.ts'
-import { groupsOf, leftText } from '../../src/web/approval-facts.ts'
+import { groupsOf, leftText } from '../../src/web/approvals/approval-facts.ts'
 import { FIRST_STATE, isSilent, lastOfEach, reduce, waitingOf, type Action, type PageState } from '../../src/web/store.ts'
 import { pendingOf } from '../support/page-host.ts'
 
@@ -23,8 +23,8 @@ test('nothing waits where the desk or the connection is gone: what was shown say
   const state = after([{ type: 'desk', open: true, problem: null }, asked('a', 1)])
   for (const lost of [
     { type: 'desk', open: false, problem: 'it ended' },
-    { type: 'connection', connection: 'lost' },
-    { type: 'connection', connection: 'signed-out' },
+    { type: 'connection', connection: 'lost', at: 0 },
+    { type: 'connection', connection: 'signed-out', at: 0 },
   ] as const) {
     const gone = reduce(state, lost)
     assert.equal(waitingOf(gone).length, 0)

@@ -5,8 +5,10 @@ import {
   type FieldTable,
   type Fields,
   closedProblemOf,
+  count,
   isText,
   listUpTo,
+  map,
   oneOf,
   orNull,
   tested,
@@ -15,7 +17,20 @@ import {
   wholeUpTo,
 } from '../../protocol/json-table.ts'
 import { MAX_FOLLOWED_RUNS, MAX_GRANT_MS, MAX_GRANT_USES, MAX_RUN_NAME, MAX_SESSION_NAME } from '../../protocol/limits/approvals.ts'
-import type { PageDecision, PageExplainQuery, PageJournalQuery, PageRunsQuery } from '../../protocol/page.ts'
+import { MAX_PAGE_FILTER, MAX_PAGE_RUNS } from '../../protocol/limits/page.ts'
+import { MAX_LABELS, MAX_LABEL_TEXT } from '../../protocol/limits/fleet.ts'
+import type { PageContactChange, PageDecision, PageExplainQuery } from '../../protocol/page.ts'
+import {
+  PEER_ORDERS,
+  PEER_STATES,
+  type PageContactsQuery,
+  type PageJournalQuery,
+  type PagePeersQuery,
+  type PageRunsQuery,
+  RUN_RESULTS,
+  RUN_SIDES,
+} from '../../protocol/page-lists.ts'
+import { TRUST_LEVELS } from '../../protocol/reasons.ts'
 import type { PageServices } from './services.ts'
 import type { DeskFeed } from './desk-feed.ts'
 
@@ -31,22 +46,63 @@ interface CallDefinition {
 const MAX_EXPLAINED_TOKENS = 4_096
 
 const shortText = textUpTo(256)
+const filter = textUpTo(MAX_PAGE_FILTER)
+/** Position in a list. None is longer. */
+const from = wholeUpTo(10 * MAX_PAGE_RUNS)
 const id = tested<string>((value) => isText(value) && isHexId(value), '64 hexadecimal digits')
 
 /** Calls of the page, by name below `/api/`. */
 export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
   about: { fields: {}, run: async ({ sources }, _body, signal) => sources.about(signal) },
+  overview: { fields: {}, run: async ({ sources }) => sources.overview() },
   runs: {
-    fields: { followed: listUpTo(textUpTo(MAX_RUN_NAME, 1), MAX_FOLLOWED_RUNS) },
-    run: async ({ feed, sources }, body, signal) => {
-      const { followed } = body as unknown as PageRunsQuery
-      const [going, runs] = await Promise.all([feed.followRuns(followed), sources.runs(signal)])
-      return { going, ...runs }
+    fields: {
+      side: orNull(oneOf(RUN_SIDES)),
+      result: orNull(oneOf(RUN_RESULTS)),
+      text: filter,
+      host: filter,
+      within_ms: orNull(count),
+      fanout_id: orNull(shortText),
+      from,
     },
+    run: async ({ sources }, body) => sources.runs(body as unknown as PageRunsQuery),
   },
-  peers: { fields: {}, run: async ({ sources }, _body, signal) => sources.peers(signal) },
+  run: {
+    fields: { key: textUpTo(MAX_RUN_NAME, 1) },
+    run: async ({ sources }, body, signal) => sources.run(String(body['key']), signal),
+  },
+  watch: {
+    fields: { followed: listUpTo(textUpTo(MAX_RUN_NAME, 1), MAX_FOLLOWED_RUNS) },
+    run: async ({ feed }, body) => ({ going: await feed.followRuns(body['followed'] as readonly string[]) }),
+  },
+  fanouts: { fields: {}, run: async ({ sources }) => sources.fanouts() },
+  peers: {
+    fields: { text: filter, label: filter, state: orNull(oneOf([...PEER_STATES, 'up'])), order: oneOf(PEER_ORDERS), from },
+    run: async ({ sources }, body) => sources.peers(body as unknown as PagePeersQuery),
+  },
+  ping: { fields: { agent_id: id }, run: async ({ sources }, body, signal) => sources.ping(String(body['agent_id']), signal) },
+  contacts: {
+    fields: { text: filter, level: orNull(oneOf(TRUST_LEVELS)), from },
+    run: async ({ sources }, body) => sources.contacts(body as unknown as PageContactsQuery),
+  },
+  contact_trust: {
+    fields: { contact: shortText, level: oneOf(TRUST_LEVELS) },
+    run: async ({ sources }, body) => sources.changeContact({ kind: 'trust', ...body } as unknown as PageContactChange),
+  },
+  contact_pin: {
+    fields: { contact: shortText, machine_id: id },
+    run: async ({ sources }, body) => sources.changeContact({ kind: 'pin', ...body } as unknown as PageContactChange),
+  },
+  contact_unpin: {
+    fields: { contact: shortText, machine_id: id },
+    run: async ({ sources }, body) => sources.changeContact({ kind: 'unpin', ...body } as unknown as PageContactChange),
+  },
+  contact_label: {
+    fields: { contact: shortText, labels: map(textUpTo(MAX_LABEL_TEXT, 1), orNull(textUpTo(MAX_LABEL_TEXT)), { max: MAX_LABELS }) },
+    run: async ({ sources }, body) => sources.changeContact({ kind: 'label', ...body } as unknown as PageContactChange),
+  },
   journal: {
-    fields: { journal: shortText, event: orNull(shortText), text: orNull(shortText) },
+    fields: { journal: shortText, event: orNull(shortText), text: orNull(filter), from },
     run: async ({ sources }, body, signal) => sources.journal(body as unknown as PageJournalQuery, signal),
   },
   policy: { fields: {}, run: async ({ sources }, _body, signal) => sources.policy(signal) },

@@ -6,17 +6,28 @@ import type { Logger } from '../../base/log.ts'
 import type { LifecycleEvent } from '../../protocol/events/lifecycle.ts'
 import type {
   PageAbout,
+  PageContactChange,
   PageDecision,
   PageExplainQuery,
   PageExplanation,
-  PageJournal,
-  PageJournalQuery,
   PageModes,
   PageEvent,
-  PagePeer,
   PagePolicy,
-  PageRuns,
 } from '../../protocol/page.ts'
+import type {
+  PageContacts,
+  PageContactsQuery,
+  PageFanout,
+  PageJournal,
+  PageJournalQuery,
+  PageOverview,
+  PagePeers,
+  PagePeersQuery,
+  PagePing,
+  PageRunDetail,
+  PageRuns,
+  PageRunsQuery,
+} from '../../protocol/page-lists.ts'
 
 /** Receives what the approval service sends to a subscribed approver. */
 export type DeskListener = (event: PageEvent) => void
@@ -41,9 +52,18 @@ export interface PageDesk {
 /** Data that the page shows in addition to approval requests. Each throws an `AppError` that says what to do. */
 export interface PageSources {
   about(signal: AbortSignal): Promise<PageAbout>
+  overview(): Promise<PageOverview>
   /** Runs that the daemon requested, and runs on this machine. */
-  runs(signal: AbortSignal): Promise<Omit<PageRuns, 'going'>>
-  peers(signal: AbortSignal): Promise<{ readonly peers: readonly PagePeer[] }>
+  runs(query: PageRunsQuery): Promise<PageRuns>
+  /** Throws `unknown_run`. */
+  run(key: string, signal: AbortSignal): Promise<PageRunDetail>
+  fanouts(): Promise<{ readonly rows: readonly PageFanout[]; readonly problems: readonly string[] }>
+  peers(query: PagePeersQuery): Promise<PagePeers>
+  /** Measures an agent now. */
+  ping(agentId: string, signal: AbortSignal): Promise<PagePing>
+  contacts(query: PageContactsQuery): Promise<PageContacts>
+  /** Changes a contact as the operator. */
+  changeContact(change: PageContactChange): Promise<object>
   journal(query: PageJournalQuery, signal: AbortSignal): Promise<PageJournal>
   policy(signal: AbortSignal): Promise<PagePolicy>
   /** Execution modes of clients of this machine's own interfaces. */

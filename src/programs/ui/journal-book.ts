@@ -1,11 +1,13 @@
+import { stat } from 'node:fs/promises'
 import { AppError, attempt, errorText } from '../../base/errors.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import type { LocalApi } from '../../clients/daemon.ts'
 import { lastLines } from '../../journal/tail.ts'
-import { type Fields, isTable } from '../../protocol/json-table.ts'
-import { MAX_PAGE_JOURNAL_BYTES, MAX_PAGE_LINES, MAX_PAGE_SEARCHED } from '../../protocol/limits/page.ts'
-import type { PageJournal, PageJournalQuery } from '../../protocol/page.ts'
+import { type Fields, isTable, isText } from '../../protocol/json-table.ts'
+import { MAX_PAGE_JOURNAL_BYTES, MAX_PAGE_RUN_LINES, MAX_PAGE_SEARCHED } from '../../protocol/limits/page.ts'
+import type { PageJournal, PageJournalQuery, PageLogEntry } from '../../protocol/page-lists.ts'
 import type { EngineConfigs } from './engine-configs.ts'
+import { hasWords, sliceOf } from './slices.ts'
 
 const NAMES = ['approvals', 'runs here', 'asked of others'] as const
 
@@ -14,13 +16,57 @@ const parsed = (text: string): Fields | null => {
   return isTable(value) ? value : null
 }
 
+/** Characters of the lines that are kept until the journal changes. */
+const MAX_KEPT = 8 * 1024 * 1024
+
+interface LogLine {
+  readonly line: Fields
+  readonly raw: string
+}
+
+/** What the lines of one run or of one approval request have in common, or null for other lines. */
+const groupOf = ({ event, request_id, question_id, agent_id, session_id }: Fields): string | null => {
+  if (event === 'asked' || event === 'detached_asked') return `asked ${String(request_id)}`
+  if (request_id !== undefined) return `run ${String(agent_id ?? session_id)} ${String(request_id)}`
+  return question_id === undefined || question_id === null ? null : `question ${String(question_id)}`
+}
+
+/** Lines that say only that those before them are signed. There are as many as others. */
+const isSeal = ({ event }: Fields): boolean => event === 'head'
+
+/** Entries in the order of their latest line, newest first. */
+export const entriesOf = (lines: readonly LogLine[]): readonly (readonly LogLine[])[] => {
+  const entries = new Map<string, LogLine[]>()
+  for (const [at, one] of lines.entries()) {
+    const key = groupOf(one.line) ?? `line ${at}`
+    const group = entries.get(key) ?? []
+    // The first lines and the last one tell the most of a run.
+    if (group.length >= MAX_PAGE_RUN_LINES) group.pop()
+    group.push(one)
+    entries.delete(key)
+    entries.set(key, group)
+  }
+  return [...entries.values()].reverse()
+}
+
+const namedIn = (entries: readonly PageLogEntry[], names: ReadonlyMap<string, string>): Record<string, string> => {
+  const ids = entries.flatMap(({ lines }) => lines.flatMap(({ agent_id, agent, asker, target }) => [agent_id, agent, asker, target]))
+  return Object.fromEntries([...new Set(ids)].flatMap((id) => (isText(id) && names.has(id) ? [[id, names.get(id)!]] : [])))
+}
+
 /** The end of a journal, newest line last. */
 export interface LastOf {
-  readonly lines: readonly { readonly line: Fields; readonly raw: string }[]
+  readonly lines: readonly LogLine[]
   /** Whether there are older lines that were not read. */
   readonly older: boolean
   /** Number of lines that are too long or invalid; only the file has them. */
   readonly unread: number
+}
+
+/** Changes whenever the journal has other lines. Null if it cannot be told. */
+const stateOf = async (path: string): Promise<string | null> => {
+  const info = await stat(path, { bigint: true }).catch(() => null)
+  return info && [path, info.dev, info.ino, info.size, info.mtimeNs].join(' ')
 }
 
 /** The journals of this host that this user may read. */
@@ -31,6 +77,7 @@ export class JournalBook {
   #ofRuns: string | null = null
   /** Reads one journal at a time, for any number of pages. */
   readonly #reading = new Semaphore({ limit: 1 })
+  #latest: { readonly key: string | null; readonly read: LastOf } | null = null
 
   constructor(api: LocalApi, configs: EngineConfigs) {
     this.#api = api
@@ -42,41 +89,45 @@ export class JournalBook {
     return this.#configs.journals()
   }
 
-  /** Matching lines, newest first. */
-  async lines({ journal, event, text }: PageJournalQuery, signal: AbortSignal): Promise<PageJournal> {
+  /** Matching entries, newest first. `names` are those of agents, by ID. */
+  async entries(query: PageJournalQuery, names: ReadonlyMap<string, string>, signal: AbortSignal): Promise<PageJournal> {
+    const { journal, event, text, from } = query
     const journals = [...NAMES, ...(await this.engines())]
     const name = journals.find((one) => one === journal)
     if (name === undefined) throw new AppError('bad_request', `journal: one of ${journals.join(', ')}`)
+    const hasText = hasWords(text ?? '')
     try {
-      const { lines: all, older, unread } = await this.last(name, signal)
-      const fitting = all.filter(({ line, raw }) => (event === null || line['event'] === event) && (text === null || raw.includes(text)))
-      return {
-        journals,
-        lines: fitting
-          .slice(-MAX_PAGE_LINES)
-          .map(({ line }) => line)
-          .reverse(),
-        more: older || fitting.length > MAX_PAGE_LINES,
-        unread,
-        problem: null,
-      }
+      const { lines, older, unread } = await this.last(name, signal)
+      const fitting = entriesOf(event === 'head' ? lines : lines.filter(({ line }) => !isSeal(line))).filter(
+        (entry) =>
+          (event === null || entry.some(({ line }) => line['event'] === event)) && (text === null || entry.some(({ raw }) => hasText(raw))),
+      )
+      const { rows, ...place } = sliceOf(fitting, from)
+      const entries = rows.map((entry) => ({ lines: entry.map(({ line }) => line) }))
+      return { journals, rows: entries, ...place, names: namedIn(entries, names), more: older, unread, problems: [] }
     } catch (error) {
-      return { journals, lines: [], more: false, unread: 0, problem: errorText(error) }
+      return { journals, rows: [], from: 0, total: 0, names: {}, more: false, unread: 0, problems: [errorText(error)] }
     }
   }
 
-  /** Empty if nothing was ever written. */
-  async last(name: string, signal: AbortSignal, lines = MAX_PAGE_SEARCHED): Promise<LastOf> {
-    const path = await this.#pathOf(name, signal)
+  /** Empty if nothing was ever written. A journal without new lines is not read again. */
+  async last(name: string, signal: AbortSignal): Promise<LastOf> {
+    const path = await this.pathOf(name, signal)
     return this.#reading.use(signal, async () => {
-      const read = await lastLines(path, { lines, maxBytes: MAX_PAGE_JOURNAL_BYTES })
+      const key = await stateOf(path)
+      if (this.#latest?.key === key && key !== null) return this.#latest.read
+      const read = await lastLines(path, { lines: MAX_PAGE_SEARCHED, maxBytes: MAX_PAGE_JOURNAL_BYTES })
       const found = read.lines.map((bytes) => ({ line: parsed(bytes.toString()), raw: bytes.toString() }))
       const known = found.flatMap(({ line, raw }) => (line === null ? [] : [{ line, raw }]))
-      return { lines: known, older: read.older, unread: read.tooLong + found.length - known.length }
+      const last = { lines: known, older: read.older, unread: read.tooLong + found.length - known.length }
+      const size = known.reduce((sum, { raw }) => sum + raw.length, 0)
+      this.#latest = size > MAX_KEPT ? null : { key, read: last }
+      return last
     })
   }
 
-  async #pathOf(name: string, signal: AbortSignal): Promise<string> {
+  /** Throws `not_found` for the audit log of a daemon that has none. */
+  async pathOf(name: string, signal: AbortSignal): Promise<string> {
     const { paths } = this.#api
     if (name === 'approvals') return paths.approvalsJournal
     if (name === 'asked of others') return paths.outgoing

@@ -84,7 +84,7 @@ export const serve = async (flags: UiFlags): Promise<number> => {
   const api = new LocalApi({ instance, url: null, env })
   const stop = stopConditions(log, { untilEof: false })
   const page = new PageServer(
-    { desk: pageDesk(api.paths), sources: pageSources(api, flags), files, clock: systemClock, log },
+    { desk: pageDesk(api.paths), sources: pageSources({ api, clock: systemClock }, flags), files, clock: systemClock, log },
     { port, loopbackIp },
   )
   const parts = [{ name: 'page', startable: page }]

@@ -1,111 +1,197 @@
-import { errorText } from '../../base/errors.ts'
+import type { Clock } from '../../base/clock.ts'
+import { attempt, errorText, isAppError } from '../../base/errors.ts'
 import type { LocalApi } from '../../clients/daemon.ts'
-import { shortId } from '../../protocol/ids.ts'
-import { type Fields, isText } from '../../protocol/json-table.ts'
-import type { PageRun, PageRuns } from '../../protocol/page.ts'
-import type { JournalBook, LastOf } from './journal-book.ts'
+import { JournalCursor } from '../../journal/cursor.ts'
+import { openJournal } from '../../journal/tail.ts'
+import { denialText } from '../../protocol/denial-text.ts'
+import type { LifecycleEvent } from '../../protocol/events/lifecycle.ts'
+import { type Fields, isTable } from '../../protocol/json-table.ts'
+import {
+  MAX_PAGE_CELLS,
+  MAX_PAGE_FANOUTS,
+  MAX_PAGE_JOURNAL_BYTES,
+  MAX_PAGE_ROWS,
+  MAX_PAGE_RUN_HISTORY,
+} from '../../protocol/limits/page.ts'
+import { MAX_EVENTS_AT_ONCE, MAX_KEPT_EVENTS } from '../../protocol/limits/events.ts'
+import {
+  type PageFanout,
+  type PageRun,
+  type PageRunDetail,
+  type PageRuns,
+  type PageRunsQuery,
+  RUN_RESULTS,
+  type RunResult,
+} from '../../protocol/page-lists.ts'
+import { type DaemonLists, nameOr } from './daemon-lists.ts'
+import type { JournalBook } from './journal-book.ts'
+import { type IndexedRun, RunIndex } from './run-index.ts'
+import { SharedAnswer } from './shared-answer.ts'
+import { hasWords, sliceOf } from './slices.ts'
 
-const MAX_RECENT = 50
-/** Journal lines of an engine that are searched each time. */
-const MAX_ENGINE_LINES = 500
-
-interface Session {
-  readonly request_id: string
-  readonly agent_id: string
-  readonly argv: readonly string[]
-  readonly started_at: string
-  readonly state: string
+interface RunListDeps {
+  readonly api: LocalApi
+  readonly book: JournalBook
+  readonly clock: Clock
+  readonly lists: DaemonLists
 }
 
-/** Number of newest runs whose output is followed; a person watches few. */
-const MAX_LIVE = 8
+/** Hosts of a fan-out in the order in which an operator needs them. */
+const WORST_FIRST: readonly RunResult[] = ['failed', 'denied', 'lost', 'unknown', 'waiting', 'running', 'ok']
 
-const outputOf = async (api: LocalApi, id: string, signal: AbortSignal): Promise<string | null> =>
-  api
-    .json<{ readonly tail: string | null }>({ method: 'GET', path: `/exec/output?request_id=${encodeURIComponent(id)}`, signal })
-    // The run has ended meanwhile.
-    .then(
-      ({ tail }) => tail,
-      () => null,
+/** Runs of this machine and of this agent, for all pages. */
+export class RunList {
+  readonly #deps: RunListDeps
+  readonly #index = new RunIndex()
+  readonly #cursors = new Map<string, JournalCursor>()
+  /** Position in the event log of the daemon, or null before the first reading. */
+  #since: string | null = null
+  readonly #refreshed: SharedAnswer<readonly string[]>
+
+  constructor(deps: RunListDeps) {
+    this.#deps = deps
+    this.#refreshed = new SharedAnswer(deps, async (signal) => this.#refresh(signal))
+  }
+
+  async runs(query: PageRunsQuery): Promise<PageRuns> {
+    const { side, result, fanout_id, within_ms } = query
+    const { runs, problems } = await this.all()
+    const since = within_ms === null ? '' : new Date(this.#deps.clock.now() - within_ms).toISOString()
+    const [hasText, hasHost] = [hasWords(query.text), hasWords(query.host)]
+    const fitting = runs.filter(
+      (run) =>
+        (side === null || run.side === side) &&
+        (result === null || run.result === result) &&
+        (fanout_id === null || run.fanout_id === fanout_id) &&
+        run.started_at >= since &&
+        hasHost(`${run.who} ${run.on ?? ''} ${run.agent_id ?? ''}`) &&
+        hasText(`${run.argv.join(' ')} ${run.reason ?? ''} ${run.request_id}`),
     )
-
-const textOf = (value: unknown): string => (isText(value) ? value : '')
-
-const argvOf = (value: unknown): readonly string[] => (Array.isArray(value) ? value.filter(isText) : [])
-
-const endOf = (line: Fields): string | null => {
-  if (line['event'] === 'exit') return line['signal'] === null ? `exit ${String(line['code'])}` : `signal ${String(line['signal'])}`
-  if (line['event'] === 'denial') return `denied: ${textOf(line['reason'])}`
-  return line['event'] === 'lost' ? 'lost' : null
-}
-
-/** The key of a line's run. Runs of two agents may have the same ID. */
-const keyOf = (line: Fields): string => `${textOf(line['agent_id'] ?? line['session_id'])} ${textOf(line['request_id'])}`
-
-const whereOf = (line: Fields): string =>
-  isText(line['client_name'])
-    ? `for ${JSON.stringify(line['client_name'])} through ${textOf(line['door'])}`
-    : `this machine, for agent ${shortId(textOf(line['agent_id']))}`
-
-/** Runs in journal lines, oldest first. */
-const runsIn = (lines: readonly Fields[]): readonly PageRun[] => {
-  const runs = new Map<string, PageRun>()
-  for (const line of lines) {
-    const { event } = line
-    const known = runs.get(keyOf(line))
-    const end = endOf(line)
-    if (event === 'request' || (event === 'denial' && known === undefined))
-      runs.set(keyOf(line), {
-        key: keyOf(line),
-        request_id: textOf(line['request_id']),
-        where: whereOf(line),
-        argv: argvOf(line['argv']),
-        started_at: textOf(line['ts']),
-        state: end ?? 'requested',
-        output: null,
-      })
-    else if (known !== undefined && (end !== null || event === 'started')) runs.set(keyOf(line), { ...known, state: end ?? 'running' })
+    const sorted =
+      fanout_id === null
+        ? fitting
+        : fitting.toSorted(
+            (a, b) => WORST_FIRST.indexOf(a.result) - WORST_FIRST.indexOf(b.result) || (a.on ?? '').localeCompare(b.on ?? ''),
+          )
+    const older = this.#index.isFull || [...this.#cursors.values()].some(({ skipped }) => skipped)
+    return { ...sliceOf(sorted, query.from, fanout_id === null ? MAX_PAGE_ROWS : MAX_PAGE_CELLS), older, problems }
   }
-  return [...runs.values()]
-}
 
-const isOver = ({ state }: PageRun): boolean => state !== 'running' && state !== 'requested'
+  /** All runs that are known, the newest first, with names. */
+  async all(): Promise<{ readonly runs: readonly PageRun[]; readonly problems: readonly string[] }> {
+    const [problems, names] = await Promise.all([this.#refreshed.get(), this.#deps.lists.names()])
+    return { runs: this.#index.list().map((run) => shownRun(run, names)), problems }
+  }
 
-/** Live and ended runs: those on this host from the journals, others from the daemon. */
-export const runsOf = async (api: LocalApi, book: JournalBook, signal: AbortSignal): Promise<Omit<PageRuns, 'going'>> => {
-  const problems: string[] = []
-  const noted =
-    <T>(fallback: T) =>
-    (error: unknown): T => {
-      // A missing daemon is reported once.
-      if (problems.length === 0) problems.push(errorText(error))
-      return fallback
+  /** Refusals since this time that the audit log counts without a line. */
+  suppressedSince(iso: string): number {
+    return this.#index.suppressedSince(iso)
+  }
+
+  async fanouts(): Promise<{ readonly rows: readonly PageFanout[]; readonly problems: readonly string[] }> {
+    const { runs, problems } = await this.all()
+    const groups = Map.groupBy(
+      runs.filter((run) => run.fanout_id !== null),
+      (run) => run.fanout_id!,
+    )
+    const rows = [...groups].slice(0, MAX_PAGE_FANOUTS).map(([fanout_id, hosts]) => {
+      const { argv, started_at } = hosts.at(-1)!
+      const results = Object.fromEntries(RUN_RESULTS.map((result) => [result, hosts.filter((host) => host.result === result).length]))
+      return { fanout_id, argv, started_at, hosts: hosts.length, results: results as PageFanout['results'] }
+    })
+    return { rows, problems }
+  }
+
+  /** Null if no log has the run. */
+  async detail(key: string, signal: AbortSignal): Promise<PageRunDetail | null> {
+    await this.#refreshed.get()
+    const run = this.#index.get(key)
+    if (run === null) return null
+    const names = await this.#deps.lists.names()
+    const shown = shownRun(run, names)
+    const isOpen = run.result === 'running' || run.result === 'waiting'
+    const output = run.side === 'mine' && isOpen ? await this.#outputOf(run, signal) : this.#index.tail(key)
+    const host = shown.on ?? (await this.#deps.lists.agent.get().catch(() => null))?.name ?? 'this machine'
+    const denial = run.result === 'denied' && run.reason !== null ? denialText(run.reason, { host, argv: run.argv }) : null
+    return {
+      run: shown,
+      facts: run.facts,
+      output,
+      output_problem: output === null && run.side === 'mine' ? noOutputText(run) : null,
+      denial: denial && { cause: denial.cause, next: denial.next },
     }
-  const { sessions } = await api
-    .json<{ sessions: readonly Session[] }>({ method: 'GET', path: '/exec/sessions', signal })
-    .catch(noted({ sessions: [] as readonly Session[] }))
-  const nothing: LastOf = { lines: [], older: false, unread: 0 }
-  const books = await Promise.all([
-    book.last('runs here', signal).catch(noted(nothing)),
-    ...(await book.engines()).map(async (path) => book.last(path, signal, MAX_ENGINE_LINES).catch(noted(nothing))),
-  ])
-  const all = books.flatMap(({ lines }) => runsIn(lines.map(({ line }) => line))).toSorted((a, b) => (a.started_at < b.started_at ? -1 : 1))
-  const over = all.filter(isOver)
-  const asked = await Promise.all(
-    sessions.toReversed().map(async ({ request_id, agent_id, argv, started_at, state }, at) => ({
-      key: `asked ${request_id}`,
-      request_id,
-      where: `on agent ${shortId(agent_id)}`,
-      argv,
-      started_at,
-      state,
-      output: at < MAX_LIVE ? await outputOf(api, request_id, signal) : null,
-    })),
-  )
-  return {
-    running: [...asked, ...all.filter((run) => !isOver(run)).reverse()],
-    recent: over.slice(-MAX_RECENT).reverse(),
-    more: over.length > MAX_RECENT || books.some(({ older }) => older),
-    problems,
+  }
+
+  /** Output so far of a run that this agent requested. */
+  async #outputOf({ request_id, detached }: IndexedRun, signal: AbortSignal): Promise<PageRunDetail['output']> {
+    if (detached) return null
+    const path = `/exec/output?request_id=${encodeURIComponent(request_id)}`
+    return this.#deps.api
+      .json<{ readonly tail: string | null; readonly tail_truncated: boolean }>({ method: 'GET', path, signal })
+      .then(({ tail, tail_truncated }) => (tail === null ? null : { text: tail, truncated: tail_truncated }))
+      .catch((error: unknown) => {
+        // It has ended meanwhile.
+        if (isAppError(error, 'unknown_run')) return null
+        throw error
+      })
+  }
+
+  /** Reads what is new in the logs and at the daemon. Returns the parts that could not be read. */
+  async #refresh(signal: AbortSignal): Promise<readonly string[]> {
+    const { book, lists } = this.#deps
+    const problems: string[] = []
+    const noted = async (work: Promise<unknown>): Promise<void> => {
+      // A missing daemon is reported once.
+      await work.catch((error: unknown) => problems.length === 0 && problems.push(errorText(error)))
+    }
+    await noted(book.pathOf('runs here', signal).then(async (path) => this.#readLog(path, (line) => this.#index.takeLogged(line))))
+    for (const path of await book.engines()) await noted(this.#readLog(path, (line) => this.#index.takeLogged(line)))
+    await noted(this.#readLog(await book.pathOf('asked of others', signal), (line) => this.#index.takeRequested(line)))
+    await noted(this.#readEvents(signal))
+    await noted(lists.detached.get().then((runs) => this.#index.takeDetached(runs)))
+    await noted(lists.sessions.get().then((sessions) => this.#index.takeSessions(sessions)))
+    return problems
+  }
+
+  async #readLog(path: string, take: (line: Fields) => void): Promise<void> {
+    const cursor =
+      this.#cursors.get(path) ??
+      new JournalCursor({ path, lines: MAX_PAGE_RUN_HISTORY, maxBytes: MAX_PAGE_JOURNAL_BYTES, open: openJournal })
+    this.#cursors.set(path, cursor)
+    await cursor
+      .read((bytes) => {
+        const line: unknown = attempt(() => JSON.parse(bytes.toString()))
+        if (isTable(line)) take(line)
+      })
+      .catch((error: unknown) => {
+        // Nothing was written yet.
+        if (!isAppError(error, 'not_found')) throw error
+      })
+  }
+
+  async #readEvents(signal: AbortSignal): Promise<void> {
+    for (let left = Math.ceil(MAX_KEPT_EVENTS / MAX_EVENTS_AT_ONCE); left > 0; left--) {
+      const path = `/exec/events${this.#since === null ? '' : `?since=${this.#since}`}`
+      const page = await this.#deps.api.json<{ events: readonly LifecycleEvent[]; next: string; more: boolean }>({
+        method: 'GET',
+        path,
+        signal,
+      })
+      for (const event of page.events) this.#index.takeEvent(event)
+      this.#since = page.next
+      if (!page.more) return
+    }
   }
 }
+
+const shownRun = ({ facts: _facts, ...run }: IndexedRun, names: ReadonlyMap<string, string>): PageRun => {
+  const who = run.side === 'incoming' ? nameOr(names, run.who) : run.side === 'mine' ? 'this agent' : run.who
+  return { ...run, who, on: run.on === null ? null : nameOr(names, run.on) }
+}
+
+const noOutputText = ({ detached, request_id, result }: IndexedRun): string =>
+  detached
+    ? `Its host stores the output. To read it: x0x attach ${request_id}`
+    : result === 'running' || result === 'waiting'
+      ? 'It has written nothing yet.'
+      : 'The daemon remembers the output of the latest runs only.'

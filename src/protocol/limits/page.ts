@@ -40,8 +40,34 @@ export const MAX_PAGE_EVENTS = 200
 export const MAX_PAGE_EVENTS_JSON = 1024 * 1024
 /** How long output is followed after a page's request. The page repeats it every two seconds while it is visible. */
 export const PAGE_FOLLOW_MS = 6_000
-/** Log lines in one reply. */
-export const MAX_PAGE_LINES = 500
+/** Rows in one reply. A list has pages of as many, so that neither a browser nor a reply grows with the mesh. */
+export const MAX_PAGE_ROWS = 50
+/** Hosts of a fan-out in one reply, where each is a small cell. */
+export const MAX_PAGE_CELLS = 500
+/** Text of a filter. */
+export const MAX_PAGE_FILTER = 256
+/** Log lines of one run in one reply. Warnings repeat, so a run may have more. */
+export const MAX_PAGE_RUN_LINES = 24
+/** Runs that the server of the page remembers. One requester cannot push out those of another. */
+export const MAX_PAGE_RUNS = 10_000
+/** Characters of a command that it remembers for each run. The logs have the whole. */
+export const MAX_PAGE_COMMAND = 4_096
+/** Log lines read for the runs when the page is first opened. A run has three or four. */
+export const MAX_PAGE_RUN_HISTORY = 40_000
+/** Ends of output that it remembers. Each has at most MAX_EVENT_TAIL characters. */
+export const MAX_PAGE_TAILS = 100
+/** Fan-outs in one reply. */
+export const MAX_PAGE_FANOUTS = 100
+/** Age of answers of the daemon that all pages share, so that several tabs cost as much as one. */
+export const PAGE_SHARED_MS = 1_000
+/** Time for one answer of the daemon. */
+export const PAGE_DAEMON_MS = 10_000
+/** Peers whose version is asked for one reply with peers. Only linked ones are asked, so that no connection is made for it. */
+export const PAGE_PINGS_AT_ONCE = 4
+/** Age at which the version of a peer is asked again. */
+export const PAGE_VERSION_MS = 10 * 60_000
+/** Peers whose version is remembered. */
+export const MAX_PAGE_VERSIONS = 4_096
 /** Log lines searched for them. */
 export const MAX_PAGE_SEARCHED = 5_000
 /** Bytes searched at the end of a log, because the daemon that names the file may name one of any size. */

@@ -19,6 +19,7 @@ import {
   PAGE_REQUESTS,
   PAGE_SESSION_MS,
 } from '../../../src/protocol/limits/page.ts'
+import { PAGE_CALLS } from '../../../src/doors/page/page-calls.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { askPage, codeOf, pageHeaders, pageHost, pendingOf, signInTo, type PageHost } from '../../support/page-host.ts'
 
@@ -53,7 +54,7 @@ test('who has not signed in gets the sign-in page and nothing else', async (t) =
   const first = await askPage(host, '/')
   assert.deepEqual([first.status, first.headers.location], [303, '/sign-in'])
   assert.equal((await askPage(host, '/page.js')).status, 401)
-  for (const name of ['about', 'runs', 'peers', 'journal', 'policy', 'explain', 'decide', 'follow', 'here', 'sign-out', 'nothing'])
+  for (const name of [...Object.keys(PAGE_CALLS), 'follow', 'here', 'sign-out', 'nothing'])
     assert.equal((await call(host, name, undefined)).status, 401, name)
   assert.equal(host.desk.listeners.size, 0)
 })
@@ -222,7 +223,7 @@ test('a run is followed at the desk for as long as a page that shows it asks aga
   const watching = await following(host, session)
   for (let isOpen = false; !isOpen;) isOpen = (await watching.next())?.['open'] === true
   host.desk.running = [lifecycleEvent({ ...eventOf(7, ''), type: 'exec.started', code: null }, { n: 7, ts: new Date(0).toISOString() })]
-  const asked = async (...followed: string[]): Promise<unknown> => JSON.parse((await call(host, 'runs', session, { followed })).text).going
+  const asked = async (...followed: string[]): Promise<unknown> => JSON.parse((await call(host, 'watch', session, { followed })).text).going
   assert.deepEqual(await asked(), ['reviewer run_7'])
   const told = (await watching.next())?.['event'] as LifecycleEvent | undefined
   assert.deepEqual([told?.type, told?.run_id], ['exec.started', 'run_7'])
@@ -234,7 +235,7 @@ test('a run is followed at the desk for as long as a page that shows it asks aga
   await clock.advance(PAGE_FOLLOW_MS)
   const [seven, eight] = ['reviewer run_7', 'reviewer run_8']
   assert.deepEqual(host.desk.followed, [[], [seven], [seven, eight], [eight], []])
-  assert.equal((await call(host, 'runs', session, { followed: Array(33).fill('x') })).status, 400)
+  assert.equal((await call(host, 'watch', session, { followed: Array(33).fill('x') })).status, 400)
 })
 
 test('the desk is followed while a page is open, and not a moment longer', async (t) => {

@@ -4,7 +4,8 @@ import { appendFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import type { PageExplanation, PageJournal, PagePolicy, PageRuns } from '../../../src/protocol/page.ts'
+import type { PageExplanation, PagePolicy } from '../../../src/protocol/page.ts'
+import type { PageJournal, PageRuns } from '../../../src/protocol/page-lists.ts'
 import { pathsIn } from '../../../src/clients/paths.ts'
 import { fakeDaemon, json } from '../../support/fake-daemon.ts'
 import { askPage, pageHeaders } from '../../support/page-host.ts'
@@ -62,13 +63,18 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
 
   const about = await call<{ data_dir: string; agent_id: null }>('about')
   assert.deepEqual([about.data_dir, about.agent_id], [paths.dir, null])
-  const all = await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null })
-  assert.deepEqual([all.lines.map(({ event }) => event), all.more, all.unread, all.problem], [['approval', 'question'], false, 1, null])
-  const one = await call<PageJournal>('journal', { journal: 'approvals', event: 'question', text: 'q_0' })
-  assert.equal(one.lines.length, 1)
+  const all = await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null, from: 0 })
+  const eventsIn = ({ rows }: PageJournal): unknown[] => rows.map(({ lines }) => lines.map(({ event }) => event))
+  // A request and its decision are one entry; these two are of different requests.
+  assert.deepEqual([eventsIn(all), all.more, all.unread, all.problems], [[['approval'], ['question']], false, 1, []])
+  const one = await call<PageJournal>('journal', { journal: 'approvals', event: 'question', text: 'q_0', from: 0 })
+  assert.equal(one.total, 1)
   await appendFile(paths.approvalsJournal, `${lines[0]}\n`)
-  assert.equal((await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null })).lines.length, 3)
-  assert.match((await call<PageJournal>('journal', { journal: 'runs here', event: null, text: null })).problem ?? '', /no daemon/)
+  assert.equal((await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null, from: 0 })).rows[0]?.lines.length, 2)
+  assert.match(
+    (await call<PageJournal>('journal', { journal: 'runs here', event: null, text: null, from: 0 })).problems[0] ?? '',
+    /no daemon/,
+  )
 
   const policy = await call<PagePolicy>('policy')
   assert.deepEqual(
@@ -91,9 +97,11 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
   assert.equal(asked.outcome, 'asked')
   assert.match(policy.pairs[0]?.commands[1]?.note ?? '', /it needs approval on this machine/)
   assert.match(no.text, /argv_not_allowed/)
-  const runs = await call<PageRuns>('runs', { followed: [] })
-  assert.deepEqual([runs.running, runs.recent], [[], []])
-  assert.ok(runs.problems.some((text) => text.includes('cannot connect to x0xd')))
+  const query = { side: null, result: null, text: '', host: '', within_ms: null, fanout_id: null, from: 0 }
+  const runs = await call<PageRuns>('runs', query)
+  assert.deepEqual([runs.rows, runs.total], [[], 0])
+  // A missing daemon is told once.
+  assert.equal(runs.problems.length, 1)
 
   ui.child.stdin.write('\n')
   const second = linkOf(await ui.next())

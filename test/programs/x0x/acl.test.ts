@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import { test, type TestContext } from 'node:test'
 
+import { systemClock } from '../../../src/base/clock.ts'
 import { LocalApi } from '../../../src/clients/daemon.ts'
 import { pageSources } from '../../../src/programs/ui/page-sources.ts'
 import { restartCommandIn } from '../../../src/supervision/restart-command.ts'
@@ -86,7 +87,7 @@ test(
     assert.match(doctor.stdout, /^warn +local ACL +not in force: .* it has changed since\n +-> x0xd .*--replace &$/m)
     const instance = { name: null, dataDir: bob.dir }
     const flags = { instance, env: {}, execAcl: null, config: null }
-    const page = pageSources(new LocalApi({ instance, url: null, env: {} }), flags)
+    const page = pageSources({ api: new LocalApi({ instance, url: null, env: {} }), clock: systemClock }, flags)
     const query = { agent_id: alice.agentId, machine_id: alice.machineId, argv: ['df', '-h'] }
     const explained = await page.explain(query, AbortSignal.timeout(10_000))
     assert.equal(explained.outcome, 'denied')

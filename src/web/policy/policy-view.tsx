@@ -1,9 +1,9 @@
 import { useState } from 'preact/hooks'
-import type { PageExplanation, PagePolicy } from '../protocol/page.ts'
-import { call } from './api.ts'
+import type { PageExplanation, PagePolicy } from '../../protocol/page.ts'
+import { call } from '../api.ts'
 import { ModesView } from './modes-view.tsx'
-import { usePolled } from './use-polled.ts'
-import { More, Name, Output, Token } from './visible.tsx'
+import { usePolled } from '../use-polled.ts'
+import { More, Name, Output, Token } from '../visible.tsx'
 
 const OUTCOMES: Readonly<Record<PageExplanation['outcome'], string>> = {
   allowed: 'It would run.',

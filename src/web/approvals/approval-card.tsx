@@ -1,31 +1,20 @@
-import type { ComponentChildren } from 'preact'
-import { useEffect, useState } from 'preact/hooks'
-import type { PendingApprovalRequest } from '../protocol/desk/messages.ts'
-import { OUTLIVES_REQUESTER, REQUESTER_CAN_WRITE } from '../protocol/desk/approval-request.ts'
+import type { PendingApprovalRequest } from '../../protocol/desk/messages.ts'
+import { OUTLIVES_REQUESTER, REQUESTER_CAN_WRITE } from '../../protocol/desk/approval-request.ts'
+import { Fact } from '../parts.tsx'
 import { Decide } from './decide.tsx'
 import { askerText, foreignTexts, leftText, proofText, shortRequester, stdinLines, stdinText, targetText } from './approval-facts.ts'
-import type { ShownApproval } from './store.ts'
-import { Name, Strange, Token } from './visible.tsx'
+import type { ShownApproval } from '../store.ts'
+import { useNow } from '../use-now.ts'
+import { Name, Strange, Token } from '../visible.tsx'
 
 const Countdown = ({ until }: { readonly until: number }) => {
-  const [now, setNow] = useState(Date.now())
-  useEffect(() => {
-    const timer = setInterval(() => setNow(Date.now()), 250)
-    return () => clearInterval(timer)
-  }, [])
+  const now = useNow(250)
   return (
     <span class={until - now < 15_000 ? 'countdown late' : 'countdown'} role="timer">
       {leftText(until - now)}
     </span>
   )
 }
-
-const Fact = ({ name, children }: { readonly name: string; readonly children: ComponentChildren }) => (
-  <>
-    <dt>{name}</dt>
-    <dd>{children}</dd>
-  </>
-)
 
 const WhatFacts = ({ question }: Pick<PendingApprovalRequest, 'question'>) => {
   const others = question.programs.filter((program) => program !== question.executable)
@@ -149,7 +138,7 @@ export const ApprovalCard = ({ shown, changedAt }: { readonly shown: ShownApprov
           Warning: <Name text={question.opaque} />
         </p>
       )}
-      <dl>
+      <dl class="facts">
         <WhatFacts question={question} />
         <WhoFacts question={question} />
       </dl>

@@ -1,5 +1,5 @@
-import { shownToken } from '../base/visible-text.ts'
-import type { PendingApprovalRequest } from '../protocol/desk/messages.ts'
+import { shownToken } from '../../base/visible-text.ts'
+import type { PendingApprovalRequest } from '../../protocol/desk/messages.ts'
 
 export const shortRequester = ({ asker }: PendingApprovalRequest['question']): string => {
   if (asker.kind === 'local') return shownToken(asker.label)

@@ -1,8 +1,8 @@
 import { useRef, useState } from 'preact/hooks'
 import { ApprovalCard } from './approval-card.tsx'
 import { groupsOf } from './approval-facts.ts'
-import { type Action, type PageState, type ShownApproval, waitingOf } from './store.ts'
-import { Name } from './visible.tsx'
+import { type Action, type PageState, type ShownApproval, waitingOf } from '../store.ts'
+import { Name } from '../visible.tsx'
 
 /** Requests of one requester that are shown in full; further ones become a line with a count. */
 const SHOWN_OF_ASKER = 3

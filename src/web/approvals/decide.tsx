@@ -1,9 +1,9 @@
 import { useState } from 'preact/hooks'
-import type { PendingApprovalRequest } from '../protocol/desk/messages.ts'
-import { unallowable } from '../protocol/desk/approval-request-size.ts'
-import { MAX_GRANT_USES, grantBounds } from '../protocol/limits/approvals.ts'
-import type { PageDecision } from '../protocol/page.ts'
-import { call } from './api.ts'
+import type { PendingApprovalRequest } from '../../protocol/desk/messages.ts'
+import { unallowable } from '../../protocol/desk/approval-request-size.ts'
+import { MAX_GRANT_USES, grantBounds } from '../../protocol/limits/approvals.ts'
+import type { PageDecision } from '../../protocol/page.ts'
+import { call } from '../api.ts'
 
 /** Buttons stay inactive for this long after a change, so that a click does not hit another request. */
 const STILL_MS = 600

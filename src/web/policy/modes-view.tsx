@@ -1,8 +1,8 @@
 import { useState } from 'preact/hooks'
-import type { PageAgentModes, PageModes, PageSetModes } from '../protocol/page.ts'
-import { call } from './api.ts'
-import { usePolled } from './use-polled.ts'
-import { More, Name, Token } from './visible.tsx'
+import type { PageAgentModes, PageModes, PageSetModes } from '../../protocol/page.ts'
+import { call } from '../api.ts'
+import { usePolled } from '../use-polled.ts'
+import { More, Name, Token } from '../visible.tsx'
 
 /** Sends a change, then loads everything again. */
 type Change = (name: string, body: object) => void
@@ -24,7 +24,7 @@ const Agent = ({ modes, isOnly, change }: { readonly modes: PageAgentModes; read
         </span>
       </header>
       {settings.length === 0 && <p class="warning">Its settings conflict, so no command runs.</p>}
-      <dl>
+      <dl class="facts">
         {settings.map(({ name, value, from }) => (
           <>
             <dt>{name.replace('_', ' ')}</dt>

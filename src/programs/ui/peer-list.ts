@@ -1,0 +1,149 @@
+import { BoundedMap } from '../../base/bounded-collections.ts'
+import type { Clock } from '../../base/clock.ts'
+import { errorText } from '../../base/errors.ts'
+import type { LocalApi } from '../../clients/daemon.ts'
+import type { ContactRecord, PeerJson, Pinged } from '../../protocol/api-answers.ts'
+import { MAX_PAGE_VERSIONS, PAGE_DAEMON_MS, PAGE_PINGS_AT_ONCE, PAGE_VERSION_MS } from '../../protocol/limits/page.ts'
+import {
+  PEER_STATES,
+  type PagePeer,
+  type PagePeers,
+  type PagePeersQuery,
+  type PagePing,
+  type PeerState,
+} from '../../protocol/page-lists.ts'
+import { type DaemonLists, nameOr } from './daemon-lists.ts'
+import { hasWords, sliceOf } from './slices.ts'
+
+interface PeerListDeps {
+  readonly api: LocalApi
+  readonly clock: Clock
+  readonly lists: DaemonLists
+}
+
+interface KnownVersion {
+  /** Null if it did not answer. */
+  readonly version: string | null
+  readonly at: number
+}
+
+/** Labels that a filter offers. */
+const MAX_OFFERED_LABELS = 500
+
+const labelsOf = ({ labels }: Pick<PagePeer, 'labels'>): string[] => Object.entries(labels).map(([key, value]) => `${key}=${value}`)
+
+const stateOf = ({ linked, connected }: PeerJson): PeerState => (linked ? 'linked' : connected ? 'connected' : 'announced')
+
+/** Whether the daemon is connected to it, or has heard of it lately. */
+export const isUp = ({ state }: Pick<PagePeer, 'state'>): boolean => state !== 'not_seen'
+
+const byText = (a: string | null, b: string | null): number => (a === b ? 0 : a === null ? 1 : b === null ? -1 : a < b ? -1 : 1)
+
+const ORDERS: Readonly<Record<PagePeersQuery['order'], (a: PagePeer, b: PagePeer) => number>> = {
+  name: (a, b) => Number(a.trust === null) - Number(b.trust === null) || byText(a.name, b.name),
+  state: (a, b) => PEER_STATES.indexOf(a.state) - PEER_STATES.indexOf(b.state),
+  rtt: (a, b) => (a.rtt_ms ?? Infinity) - (b.rtt_ms ?? Infinity) || 0,
+  seen: (a, b) => byText(b.last_seen ?? '', a.last_seen ?? ''),
+}
+
+/** Contacts and discovered agents, for all pages. */
+export class PeerList {
+  readonly #deps: PeerListDeps
+  /** By machine. */
+  readonly #versions = new BoundedMap<string, KnownVersion>({ max: MAX_PAGE_VERSIONS })
+  #asking = 0
+
+  constructor(deps: PeerListDeps) {
+    this.#deps = deps
+  }
+
+  async peers({ text, label, state, order, from }: PagePeersQuery): Promise<PagePeers> {
+    const all = await this.all()
+    const hasText = hasWords(text)
+    const fitting = all.filter(
+      (peer) =>
+        (label === '' || labelsOf(peer).includes(label)) &&
+        (state === null || (state === 'up' ? isUp(peer) : peer.state === state)) &&
+        hasText([peer.name ?? '', peer.agent_id, peer.machine_id, peer.path, ...labelsOf(peer)].join(' ')),
+    )
+    const slice = sliceOf(fitting.toSorted(ORDERS[order]), from)
+    this.#askVersions(slice.rows)
+    const labels = [...new Set(all.flatMap(labelsOf))].toSorted().slice(0, MAX_OFFERED_LABELS)
+    return { ...slice, labels, problems: [] }
+  }
+
+  /** Contacts that are not seen come last. */
+  async all(): Promise<readonly PagePeer[]> {
+    const [{ peers }, { contacts }, names] = await Promise.all([
+      this.#deps.lists.peers.get(),
+      this.#deps.lists.contacts.get(),
+      this.#deps.lists.names(),
+    ])
+    const byId = new Map(contacts.map((contact) => [contact.agent_id, contact]))
+    const seen = new Set(peers.map(({ agent_id }) => agent_id))
+    return [
+      ...peers.map((peer) => this.#peer(peer, byId.get(peer.agent_id ?? ''), names)),
+      ...contacts.filter(({ agent_id }) => !seen.has(agent_id)).map(absent),
+    ]
+  }
+
+  /** Measures a peer now. Throws the error of the daemon. */
+  async ping(agent_id: string, signal: AbortSignal): Promise<PagePing> {
+    const pinged = await this.#deps.api.json<Pinged>({ method: 'POST', path: '/agents/ping', body: { agent_id }, signal })
+    this.#versions.set(pinged.machine_id, { version: pinged.version, at: this.#deps.clock.monotonic() })
+    this.#deps.lists.peers.forget()
+    const { rtt_ms, version, clock_ahead_ms } = pinged
+    return { rtt_ms, version, clock_ahead_ms }
+  }
+
+  #peer(peer: PeerJson, contact: ContactRecord | undefined, names: ReadonlyMap<string, string>): PagePeer {
+    const { relayed_by: relay, last_heard, last_seen } = peer
+    const relayName =
+      relay === null ? null : relay.agent_id === null ? `machine ${relay.machine_id.slice(0, 8)}` : nameOr(names, relay.agent_id)
+    return {
+      agent_id: peer.agent_id,
+      machine_id: peer.machine_id,
+      // A name that an unlisted peer gives itself is quoted.
+      name: contact?.name ?? (peer.name === null ? null : JSON.stringify(peer.name)),
+      trust: contact?.trust ?? null,
+      labels: contact?.labels ?? {},
+      state: stateOf(peer),
+      last_seen: last_heard ?? last_seen,
+      rtt_ms: peer.rtt_ms,
+      version: this.#versions.get(peer.machine_id)?.version ?? null,
+      path: peer.connected ? (relayName ?? 'direct') : null,
+      addresses: peer.addresses,
+    }
+  }
+
+  /** Asks some linked peers for their version. The next answer has it. */
+  #askVersions(peers: readonly PagePeer[]): void {
+    const now = this.#deps.clock.monotonic()
+    for (const { agent_id, machine_id, state } of peers) {
+      const known = this.#versions.get(machine_id ?? '')
+      if (this.#asking >= PAGE_PINGS_AT_ONCE) return
+      if (agent_id === null || machine_id === null || state !== 'linked' || (known !== undefined && now - known.at < PAGE_VERSION_MS))
+        continue
+      this.#asking += 1
+      // One that does not answer is asked again later.
+      this.#versions.set(machine_id, { version: known?.version ?? null, at: now })
+      void this.ping(agent_id, AbortSignal.timeout(PAGE_DAEMON_MS))
+        .catch((error: unknown) => errorText(error))
+        .finally(() => (this.#asking -= 1))
+    }
+  }
+}
+
+const absent = ({ agent_id, name, trust, labels, addresses }: ContactRecord): PagePeer => ({
+  agent_id,
+  machine_id: null,
+  name,
+  trust,
+  labels,
+  state: 'not_seen',
+  last_seen: null,
+  rtt_ms: null,
+  version: null,
+  path: null,
+  addresses,
+})

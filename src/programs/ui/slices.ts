@@ -1,0 +1,15 @@
+import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
+import type { PageSlice } from '../../protocol/page-lists.ts'
+
+/** One page of a list. */
+export const sliceOf = <T>(all: readonly T[], from: number, count = MAX_PAGE_ROWS): Pick<PageSlice<T>, 'rows' | 'from' | 'total'> => {
+  // A list that has become shorter shows its last page.
+  const first = from < all.length ? from : Math.max(0, all.length - count)
+  return { rows: all.slice(first, first + count), from: first, total: all.length }
+}
+
+/** Whether a text has every word of a filter. */
+export const hasWords = (filter: string): ((text: string) => boolean) => {
+  const words = filter.toLowerCase().split(/\s+/).filter(Boolean)
+  return (text) => words.length === 0 || words.every((word) => text.toLowerCase().includes(word))
+}

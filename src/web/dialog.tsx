@@ -1,0 +1,54 @@
+import type { ComponentChildren } from 'preact'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { Name } from './visible.tsx'
+
+interface ConfirmProps {
+  readonly title: string
+  /** Sentences that say what changes. */
+  readonly children: ComponentChildren
+  readonly action: string
+  readonly isDanger?: boolean
+  /** Whether there is something to confirm. */
+  readonly isReady?: boolean
+  /** Makes the change and closes the dialog. If it throws, the dialog stays open with the reason. */
+  readonly confirm: () => Promise<unknown>
+  readonly close: () => void
+}
+
+/** Asks before a change. Escape and Cancel change nothing. The browser keeps the focus inside. */
+export const Confirm = ({ title, children, action, isDanger = false, isReady = true, confirm, close }: ConfirmProps) => {
+  const dialog = useRef<HTMLDialogElement>(null)
+  const [problem, setProblem] = useState<string | null>(null)
+  const [isBusy, setBusy] = useState(false)
+  useEffect(() => dialog.current?.showModal(), [])
+  const act = async (): Promise<void> => {
+    setBusy(true)
+    try {
+      await confirm()
+    } catch (error) {
+      setProblem(error instanceof Error ? error.message : String(error))
+      setBusy(false)
+    }
+  }
+  return (
+    <dialog ref={dialog} aria-labelledby="confirm-title" onClose={close}>
+      <h2 id="confirm-title">
+        <Name text={title} />
+      </h2>
+      {children}
+      {problem !== null && (
+        <p class="warning" role="alert">
+          <Name text={problem} />
+        </p>
+      )}
+      <div class="buttons">
+        <button type="button" autofocus onClick={close}>
+          Cancel
+        </button>
+        <button type="button" class={isDanger ? 'danger' : 'primary'} disabled={isBusy || !isReady} onClick={() => void act()}>
+          {action}
+        </button>
+      </div>
+    </dialog>
+  )
+}

@@ -1,0 +1,132 @@
+import { isOver, runOf } from '../../protocol/events/lifecycle.ts'
+import type { PageRun, PageRunDetail } from '../../protocol/page-lists.ts'
+import { Clock, Fact, Problems, Result } from '../parts.tsx'
+import { hrefOf } from '../router.ts'
+import { type PageState, lastOfEach } from '../store.ts'
+import { useNow } from '../use-now.ts'
+import { usePolled } from '../use-polled.ts'
+import { Name, Output, Strange, Token } from '../visible.tsx'
+import { durationText } from '../format.ts'
+import { Denial } from './denial.tsx'
+import { LiveOutput } from './live-output.tsx'
+import { runOfEvent } from './live-runs.ts'
+import { RunFacts } from './run-facts.tsx'
+import { WhoAndWhere } from './run-table.tsx'
+import { useWatched } from './use-watched.ts'
+
+const POLL_MS = 1_000
+/** An ended run changes no more, but a log may be late. */
+const ENDED_POLL_MS = 10_000
+
+const isOpen = ({ result }: PageRun): boolean => result === 'running' || result === 'waiting'
+
+const Words = ({ run }: { readonly run: PageRun }) => (
+  <>
+    <ol class="argv" aria-label="The command, word by word">
+      {run.argv.map((word, at) => (
+        <li key={at}>
+          <Token text={word} />
+        </li>
+      ))}
+    </ol>
+    {run.argv_cut && <p class="quiet">This is the beginning of the command. The audit log has its size and hash.</p>}
+    <Strange texts={run.argv} />
+  </>
+)
+
+/** When it began and how long it took. */
+const Times = ({ run, now }: { readonly run: PageRun; readonly now: number }) => (
+  <>
+    <Fact name="Began">
+      <Clock iso={run.started_at} now={now} />
+    </Fact>
+    <Fact name="Took">
+      {run.duration_ms !== null
+        ? durationText(run.duration_ms)
+        : run.result === 'running'
+          ? `${durationText(Math.max(0, now - Date.parse(run.started_at)))} so far`
+          : 'not known'}
+    </Fact>
+  </>
+)
+
+interface OutputProps {
+  readonly run: PageRun
+  readonly text: string | null
+  readonly isCut: boolean
+  readonly problem: string | null
+}
+
+const RunOutput = ({ run, text, isCut, problem }: OutputProps) => (
+  <section>
+    <h3>Output</h3>
+    {text !== null && text !== '' && isOpen(run) && <LiveOutput text={text} />}
+    {text !== null && text !== '' && !isOpen(run) && <Output text={text} label="End of the output" />}
+    {(text === null || text === '') && (
+      <p class="quiet">
+        {problem !== null ? (
+          <Name text={problem} />
+        ) : isOpen(run) || text === '' ? (
+          'It has written nothing.'
+        ) : (
+          'x0x records no output. The page shows that of runs which it saw.'
+        )}
+      </p>
+    )}
+    {isCut && <p class="quiet">Earlier output is not shown.</p>}
+  </section>
+)
+
+/** One run: its command, result, requester, rule, limits, warnings and output. */
+export const RunView = ({ id, state }: { readonly id: string; readonly state: PageState }) => {
+  const now = useNow(1_000)
+  const event = lastOfEach(state.events).find((one) => runOf(one) === id) ?? null
+  useWatched(state.events, id)
+  const key = event !== null && isOver(event) ? 'over' : 'open'
+  const { value, problem } = usePolled<PageRunDetail>('run', { key: id }, key === 'over' ? ENDED_POLL_MS : POLL_MS, key)
+  const run = value?.run ?? (event && runOfEvent(event))
+  if (run === null)
+    return (
+      <>
+        <h2>Run</h2>
+        <Problems texts={[problem]} />
+        {problem === null && <p class="quiet">Loading …</p>}
+      </>
+    )
+  return (
+    <>
+      <p class="crumbs">
+        <a href={hrefOf('runs')}>Runs</a>
+        {run.fanout_id !== null && <a href={hrefOf('fanouts', run.fanout_id)}>Its fan-out</a>}
+      </p>
+      <h2>
+        <WhoAndWhere run={run} />
+      </h2>
+      <article class="card run">
+        <p class="big">
+          <Result run={run} />
+        </p>
+        <Words run={run} />
+        {run.result === 'denied' && <Denial run={run} denial={value?.denial ?? null} detail={value?.facts.detail ?? null} />}
+        <dl class="facts">
+          <Times run={run} now={now} />
+          {value !== null && <RunFacts detail={value} />}
+        </dl>
+        {run.result !== 'denied' && (
+          <RunOutput
+            run={run}
+            text={event?.tail ?? value?.output?.text ?? null}
+            isCut={event?.tail_truncated ?? value?.output?.truncated ?? false}
+            problem={value?.output_problem ?? null}
+          />
+        )}
+        <p class="links">
+          <a href={hrefOf('audit', null, { log: run.side === 'mine' ? 'asked of others' : 'runs here', text: run.request_id })}>
+            Its lines in the log
+          </a>
+          {run.agent_id !== null && <a href={hrefOf('runs', null, { host: run.agent_id })}>Other runs with this agent</a>}
+        </p>
+      </article>
+    </>
+  )
+}

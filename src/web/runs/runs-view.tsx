@@ -1,0 +1,100 @@
+import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
+import { type PageRuns, RUN_RESULTS } from '../../protocol/page-lists.ts'
+import { Choice, Filters, TextFilter } from '../filters.tsx'
+import { RESULT_NAMES } from '../format.ts'
+import { Problems } from '../parts.tsx'
+import type { Query } from '../router.ts'
+import type { PageState } from '../store.ts'
+import { Pager } from '../table.tsx'
+import { useNow } from '../use-now.ts'
+import { usePolled } from '../use-polled.ts'
+import { useTyped } from '../use-typed.ts'
+import { unlistedRuns } from './live-runs.ts'
+import { RunTable } from './run-table.tsx'
+import { RunView } from './run-view.tsx'
+import { useWatched } from './use-watched.ts'
+
+const POLL_MS = 2_000
+
+const SIDES = [
+  ['', 'all'],
+  ['mine', 'requested by this agent'],
+  ['incoming', 'for other agents, on this machine'],
+  ['local', 'by local programs'],
+] as const
+
+const RESULTS = [['', 'any'], ...RUN_RESULTS.map((result) => [result, RESULT_NAMES[result]] as const)] as const
+
+const TIMES = [
+  ['', 'any time'],
+  ['hour', 'the last hour'],
+  ['day', 'the last day'],
+] as const
+const TIME_MS: Readonly<Record<string, number>> = { hour: 3_600_000, day: 86_400_000 }
+
+const FILTERS = ['text', 'host', 'side', 'result', 'within']
+
+const Fields = ({ query }: { readonly query: Query }) => {
+  const set = (name: string) => (chosen: string) => query.set({ [name]: chosen, from: '' })
+  return (
+    <Filters>
+      <TextFilter name="Command" hint="a word, a reason, an ID" value={query.get('text')} set={set('text')} isSearch />
+      <TextFilter name="Host or requester" hint="a name or an ID" value={query.get('host')} set={set('host')} />
+      <Choice name="Show" value={query.get('side')} choices={SIDES} set={set('side')} />
+      <Choice name="Result" value={query.get('result')} choices={RESULTS} set={set('result')} />
+      <Choice name="Began in" value={query.get('within')} choices={TIMES} set={set('within')} />
+    </Filters>
+  )
+}
+
+const bodyOf = (query: Query, text: string, host: string) => ({
+  side: query.get('side') || null,
+  result: query.get('result') || null,
+  text,
+  host,
+  within_ms: TIME_MS[query.get('within')] ?? null,
+  fanout_id: null,
+  from: Number(query.get('from')) || 0,
+})
+
+/** Runs of this machine and of this agent, newest first. */
+const RunList = ({ state, query }: { readonly state: PageState; readonly query: Query }) => {
+  const now = useNow(1_000)
+  const body = bodyOf(query, useTyped(query.get('text')), useTyped(query.get('host')))
+  const { value, problem } = usePolled<PageRuns>('runs', body, POLL_MS, JSON.stringify(body))
+  const going = useWatched(state.events)
+  const isFiltered = FILTERS.some((name) => query.get(name) !== '')
+  const listed = new Set(value?.rows.map(({ key }) => key))
+  // A local program whose log is not known has its runs in the events alone.
+  const more = value === null || isFiltered || body.from > 0 ? [] : unlistedRuns(state.events, listed, going)
+  const recent = more.filter((run) => run.result === 'running' || run.result === 'waiting' || value!.total <= listed.size)
+  return (
+    <>
+      <h2>Runs</h2>
+      <Fields query={query} />
+      <Problems texts={[problem, ...(value?.problems ?? [])]} />
+      {value !== null && value.total + recent.length === 0 && (
+        <p class="empty">
+          {isFiltered ? 'No run matches these filters.' : 'No runs yet. To run a command on another machine: x0x exec NAME -- COMMAND'}
+        </p>
+      )}
+      {value !== null && value.total + recent.length > 0 && (
+        <>
+          <RunTable runs={[...recent, ...value.rows]} now={now} />
+          <Pager
+            from={value.from}
+            total={value.total}
+            count={value.rows.length}
+            step={MAX_PAGE_ROWS}
+            of="runs"
+            go={(first) => query.set({ from: first === 0 ? '' : String(first) })}
+          />
+        </>
+      )}
+      {value?.older === true && <p class="quiet">The logs have older runs. Read them with x0x audit tail.</p>}
+    </>
+  )
+}
+
+export const RunsView = ({ state, item, query }: { readonly state: PageState; readonly item: string | null; readonly query: Query }) =>
+  item === null ? <RunList state={state} query={query} /> : <RunView key={item} id={item} state={state} />
