@@ -93,7 +93,7 @@ test(
     // A level changes with the operator's proof, after a dialog.
     await open('Trust')
     await page.getByRole('button', { name: 'Change charlie' }).click()
-    await page.getByLabel(/^blocked/).check()
+    await page.getByRole('radio', { name: /^blocked/ }).check()
     await page.getByRole('button', { name: 'Make this change' }).click()
     await page
       .getByRole('row', { name: /charlie/ })

@@ -51,7 +51,8 @@ const signedIn = async (t: TestContext): Promise<PageHost & BrowserPage> => {
 
 /** Goes to a view by the navigation, which is in a menu on a phone. */
 const open = async (page: Page, view: string): Promise<void> => {
-  const link = page.getByRole('navigation').getByRole('link', { name: view })
+  const link = page.getByRole('navigation', { includeHidden: true }).getByRole('link', { name: view, includeHidden: true })
+  await link.waitFor({ state: 'attached' })
   if (!(await link.isVisible())) await page.getByRole('button', { name: /^Menu/ }).click()
   await link.click()
   await page.locator('main h2').first().waitFor()

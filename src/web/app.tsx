@@ -99,7 +99,7 @@ const Top = ({ state, about, theme: [theme, nextTheme], help }: TopProps) => (
       <button type="button" onClick={nextTheme} aria-label={`Colours: ${theme}. Change`}>
         {theme === 'auto' ? 'Auto' : theme === 'light' ? 'Light' : 'Dark'}
       </button>
-      <button type="button" aria-label="Keys" onClick={help}>
+      <button type="button" class="keys" aria-label="Keys" onClick={help}>
         ?
       </button>
       <button type="button" onClick={signOut}>

@@ -1,4 +1,5 @@
 import type { ComponentChildren } from 'preact'
+import { shownSentence } from '../base/visible-text.ts'
 
 /** Fields that narrow a list. */
 export const Filters = ({ children }: { readonly children: ComponentChildren }) => (
@@ -46,7 +47,7 @@ export const Choice = ({ name, value, choices, set }: ChoiceProps) => (
     <select value={value} onChange={(changed) => set(changed.currentTarget.value)}>
       {choices.map(([id, text]) => (
         <option key={id} value={id}>
-          {text}
+          {shownSentence(text)}
         </option>
       ))}
     </select>

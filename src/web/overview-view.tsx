@@ -67,8 +67,8 @@ const Tiles = ({ overview, waiting }: { readonly overview: PageOverview; readonl
   const within = { within: 'hour' }
   return (
     <div class="tiles">
-      <Tile name="Waiting for you" value={numberText(waiting)} href={hrefOf('approvals')} tone={waiting > 0 ? 'wait' : 'plain'}>
-        {waiting === 0 ? 'no approval requests' : waiting === 1 ? 'approval request' : 'approval requests'}
+      <Tile name="Waiting" value={numberText(waiting)} href={hrefOf('approvals')} tone={waiting > 0 ? 'wait' : 'plain'}>
+        for your decision
       </Tile>
       <Tile name="Hosts up" value={hosts === null ? '–' : numberText(hosts.up)} href={hrefOf('peers', null, { state: 'up' })} tone="good">
         {hosts === null ? 'no daemon answers' : `of ${counted(hosts.up + hosts.down, 'contact')}`}

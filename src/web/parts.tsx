@@ -19,15 +19,14 @@ const PLAIN = /^[\w@%+=:,./-]+$/
 export const Command = ({ argv, isCut = false }: { readonly argv: readonly string[]; readonly isCut?: boolean }) => (
   <code class="command">
     {argv.map((word, at) => (
-      <span key={at}>{PLAIN.test(word) ? `${word} ` : <Quoted text={word} />}</span>
+      <span key={at}>
+        {at > 0 && ' '}
+        {PLAIN.test(word) ? word : /^[ -~]*$/.test(word) ? <bdi>{shownToken(word)}</bdi> : <Token text={word} />}
+      </span>
     ))}
-    {isCut && '…'}
+    {isCut && ' …'}
     {argv.length === 0 && <span class="quiet">command not known</span>}
   </code>
-)
-
-const Quoted = ({ text }: { readonly text: string }) => (
-  <>{/^[ -~]*$/.test(text) ? <bdi>{shownToken(text)}</bdi> : <Token text={text} />} </>
 )
 
 /** A time as people say it, with the exact one in its title. */

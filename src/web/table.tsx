@@ -36,6 +36,18 @@ const Heading = <T,>({ column, order, onOrder }: { readonly column: Column<T> } 
   </th>
 )
 
+/** Content of a cell without a value. A phone leaves it out. */
+export const NONE = '–'
+
+const Cell = <T,>({ column: { name, kind, show }, row }: { readonly column: Column<T>; readonly row: T }) => {
+  const content = show(row)
+  return (
+    <td role="cell" class={`${kind ?? ''}${content === NONE ? ' none' : ''}`} data-name={name}>
+      <div>{content}</div>
+    </td>
+  )
+}
+
 /** A table that becomes a list of cards on a phone. Its roles are stated, because cards have other boxes than cells. */
 export const Table = <T,>({ label, columns, rows, keyOf, ...order }: TableProps<T>) => (
   <table role="table" aria-label={label}>
@@ -49,10 +61,8 @@ export const Table = <T,>({ label, columns, rows, keyOf, ...order }: TableProps<
     <tbody role="rowgroup">
       {rows.map((row) => (
         <tr key={keyOf(row)} role="row">
-          {columns.map(({ name, kind, show }) => (
-            <td key={name} role="cell" class={kind} data-name={name}>
-              <div class="cell">{show(row)}</div>
-            </td>
+          {columns.map((column) => (
+            <Cell key={column.name} column={column} row={row} />
           ))}
         </tr>
       ))}

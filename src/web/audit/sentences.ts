@@ -92,7 +92,9 @@ const authoritySentence = (line: Fields, nameOf: NameOf): Sentence => {
   const what = OPERATIONS[operation]
   const to: readonly Part[] = isText(line['level']) ? [' to ', foreign(line['level'])] : []
   const machine: readonly Part[] = isText(line['machine']) ? [' on machine ', foreign(line['machine'].slice(0, 12))] : []
-  const detail: readonly Part[] = isText(line['detail']) ? [': ', foreign(line['detail'])] : []
+  // The name of the contact is part of the sentence already.
+  const about = operation === 'contact_label' ? textOf(line['detail']).replace(/^[^:]*: /, '') : line['detail']
+  const detail: readonly Part[] = isText(about) ? [': ', foreign(about)] : []
   const head: readonly Part[] =
     what !== undefined && isText(agent) ? [`The operator ${what}`, foreign(nameOf(agent))] : ['The operator did ', foreign(operation)]
   return { parts: [...head, ...machine, ...to, ...detail], tone: 'plain' }

@@ -3,7 +3,7 @@ import type { PagePeer, PagePeers } from '../../protocol/page-lists.ts'
 import { Choice, Filters, TextFilter } from '../filters.tsx'
 import { Ago, Labels, Problems } from '../parts.tsx'
 import { type Query, hrefOf } from '../router.ts'
-import { type Column, Pager, Table } from '../table.tsx'
+import { type Column, NONE, Pager, Table } from '../table.tsx'
 import { useNow } from '../use-now.ts'
 import { usePolled } from '../use-polled.ts'
 import { useTyped } from '../use-typed.ts'
@@ -32,19 +32,19 @@ const columnsAt = (now: number): readonly Column<PagePeer>[] => [
   { name: 'Name', order: 'name', kind: 'wide', show: (peer) => <PeerName peer={peer} /> },
   { name: 'State', order: 'state', show: (peer) => <State state={peer.state} /> },
   { name: 'Trust', show: ({ trust }) => trust ?? <span class="quiet">no contact</span> },
-  { name: 'Labels', show: ({ labels }) => <Labels labels={labels} /> },
-  { name: 'Last seen', order: 'seen', show: ({ last_seen }) => (last_seen === null ? '–' : <Ago iso={last_seen} now={now} />) },
+  { name: 'Labels', show: ({ labels }) => (Object.keys(labels).length === 0 ? NONE : <Labels labels={labels} />) },
+  { name: 'Last seen', order: 'seen', show: ({ last_seen }) => (last_seen === null ? NONE : <Ago iso={last_seen} now={now} />) },
   {
     name: 'Round trip',
     order: 'rtt',
     kind: 'number',
-    show: ({ rtt_ms }) => (rtt_ms === null ? '–' : `${Math.round(rtt_ms * 10) / 10} ms`),
+    show: ({ rtt_ms }) => (rtt_ms === null ? NONE : `${Math.round(rtt_ms * 10) / 10} ms`),
   },
   {
     name: 'Path',
     show: ({ path }) =>
       path === null ? (
-        '–'
+        NONE
       ) : path === 'direct' ? (
         'direct'
       ) : (
@@ -53,7 +53,7 @@ const columnsAt = (now: number): readonly Column<PagePeer>[] => [
         </>
       ),
   },
-  { name: 'Version', show: ({ version }) => (version === null ? '–' : <Name text={version} />) },
+  { name: 'Version', show: ({ version }) => (version === null ? NONE : <Name text={version} />) },
 ]
 
 /** Contacts and discovered agents. */

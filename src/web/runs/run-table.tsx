@@ -2,7 +2,7 @@ import type { PageRun } from '../../protocol/page-lists.ts'
 import { durationText } from '../format.ts'
 import { Clock, Command, Result } from '../parts.tsx'
 import { hrefOf } from '../router.ts'
-import { type Column, Table } from '../table.tsx'
+import { type Column, NONE, Table } from '../table.tsx'
 import { Name } from '../visible.tsx'
 
 /** Requester and target of a run. */
@@ -21,7 +21,7 @@ const CommandLink = ({ run }: { readonly run: PageRun }) => (
 const durationOf = ({ duration_ms, result, started_at }: PageRun, now: number): string => {
   if (duration_ms !== null) return durationText(duration_ms)
   const age = now - Date.parse(started_at)
-  return result === 'running' && age >= 0 ? `${durationText(age)} …` : '–'
+  return result === 'running' && age >= 0 ? `${durationText(age)} …` : NONE
 }
 
 const columnsAt = (now: number): readonly Column<PageRun>[] => [

@@ -40,13 +40,8 @@ const Times = ({ run, now }: { readonly run: PageRun; readonly now: number }) =>
     <Fact name="Began">
       <Clock iso={run.started_at} now={now} />
     </Fact>
-    <Fact name="Took">
-      {run.duration_ms !== null
-        ? durationText(run.duration_ms)
-        : run.result === 'running'
-          ? `${durationText(Math.max(0, now - Date.parse(run.started_at)))} so far`
-          : 'not known'}
-    </Fact>
+    {run.duration_ms !== null && <Fact name="Took">{durationText(run.duration_ms)}</Fact>}
+    {run.result === 'running' && <Fact name="Runs for">{durationText(Math.max(0, now - Date.parse(run.started_at)))}</Fact>}
   </>
 )
 

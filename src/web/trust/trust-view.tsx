@@ -5,7 +5,7 @@ import { TRUST_LEVELS } from '../../protocol/reasons.ts'
 import { Choice, Filters, TextFilter } from '../filters.tsx'
 import { Labels, Problems } from '../parts.tsx'
 import type { Query } from '../router.ts'
-import { type Column, Pager, Table } from '../table.tsx'
+import { type Column, NONE, Pager, Table } from '../table.tsx'
 import { usePolled } from '../use-polled.ts'
 import { useTyped } from '../use-typed.ts'
 import { Name } from '../visible.tsx'
@@ -34,7 +34,7 @@ const columnsOf = (choose: (contact: PageContact) => void): readonly Column<Page
   { name: 'Name', kind: 'wide', show: ({ name }) => <Name text={name} /> },
   { name: 'Trust', show: (contact) => <span class={`level ${contact.revoked ? 'blocked' : contact.trust}`}>{levelText(contact)}</span> },
   { name: 'Pinned to', show: (contact) => <Pins contact={contact} /> },
-  { name: 'Labels', show: ({ labels }) => <Labels labels={labels} /> },
+  { name: 'Labels', show: ({ labels }) => (Object.keys(labels).length === 0 ? NONE : <Labels labels={labels} />) },
   {
     name: 'Agent',
     show: ({ agent_id }) => (
