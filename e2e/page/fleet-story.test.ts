@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { MeshOfDaemons, aliceBobCharlie } from '../../test/support/mesh-of-daemons.ts'
-import { linkOf, startUi } from '../../test/support/ui-program.ts'
+import { linkOf, startUi, type UiProgram } from '../../test/support/ui-program.ts'
 import { openPage, screenshots, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from './browser.ts'
 
 test(
@@ -12,11 +12,17 @@ test(
   { skip: skipsBrowser },
   async (t) => {
     const mesh = await MeshOfDaemons.create()
-    t.after(() => mesh.stop())
+    let ui: UiProgram | null = null
+    t.after(async () => {
+      // The mesh waits until nothing names its directory, and x0x ui does.
+      ui?.child.kill('SIGKILL')
+      await ui?.ended
+      await mesh.stop()
+    })
     const go = join(mesh.root, 'go')
     const slow = await mesh.program('slow', `echo begun; while [ ! -e ${go} ]; do sleep 0.05; done; echo over`)
     const { alice, bob, charlie } = await aliceBobCharlie(mesh, [['echo', 'hello'], [slow]], '', [['echo', 'asked']])
-    const ui = startUi(t, ['--data-dir', bob.dir, '--json'])
+    ui = startUi(t, ['--data-dir', bob.dir, '--json'])
     const { page, complaints } = await openPage(t)
     await page.goto(linkOf(await ui.next()).url)
     await page.getByText('Connected to x0xd of bob. Nothing waits.').waitFor()

@@ -219,4 +219,8 @@ it('pictures of the views, with much to show', async (t) => {
     await page.locator('main .pager, main .denial, main .tiles').first().waitFor()
     await screenshots(page, name)
   }
+  await page.evaluate("location.hash = '#/trust'")
+  await page.getByRole('button', { name: 'Change web2', exact: true }).click()
+  await page.getByRole('radio', { name: /^trusted/ }).check()
+  await screenshots(page, 'trust-dialog')
 })

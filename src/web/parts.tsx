@@ -1,6 +1,7 @@
 import type { ComponentChildren } from 'preact'
 import { shownToken } from '../base/visible-text.ts'
 import type { PageRun } from '../protocol/page-lists.ts'
+import type { TrustLevel } from '../protocol/reasons.ts'
 import { agoText, clockText, resultText } from './format.ts'
 import { Name, Token } from './visible.tsx'
 
@@ -50,6 +51,11 @@ export const Labels = ({ labels }: { readonly labels: Readonly<Record<string, st
       </span>
     ))}
   </span>
+)
+
+/** The trust level of a contact. */
+export const Level = ({ level, isRevoked = false }: { readonly level: TrustLevel; readonly isRevoked?: boolean }) => (
+  <span class={`level ${isRevoked ? 'blocked' : level}`}>{isRevoked ? `revoked (was ${level})` : level}</span>
 )
 
 /** Reasons why something is missing. */

@@ -1,7 +1,7 @@
 import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
 import type { PagePeer, PagePeers } from '../../protocol/page-lists.ts'
 import { Choice, Filters, TextFilter } from '../filters.tsx'
-import { Ago, Labels, Problems } from '../parts.tsx'
+import { Ago, Labels, Level, Problems } from '../parts.tsx'
 import { type Query, hrefOf } from '../router.ts'
 import { type Column, NONE, Pager, Table } from '../table.tsx'
 import { useNow } from '../use-now.ts'
@@ -31,7 +31,7 @@ export const PeerName = ({ peer }: { readonly peer: PagePeer }) => (
 const columnsAt = (now: number): readonly Column<PagePeer>[] => [
   { name: 'Name', order: 'name', kind: 'wide', show: (peer) => <PeerName peer={peer} /> },
   { name: 'State', order: 'state', show: (peer) => <State state={peer.state} /> },
-  { name: 'Trust', show: ({ trust }) => trust ?? <span class="quiet">no contact</span> },
+  { name: 'Trust', show: ({ trust }) => (trust === null ? <span class="quiet">no contact</span> : <Level level={trust} />) },
   { name: 'Labels', show: ({ labels }) => (Object.keys(labels).length === 0 ? NONE : <Labels labels={labels} />) },
   { name: 'Last seen', order: 'seen', show: ({ last_seen }) => (last_seen === null ? NONE : <Ago iso={last_seen} now={now} />) },
   {

@@ -3,7 +3,7 @@ import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
 import type { PageContact, PageContacts } from '../../protocol/page-lists.ts'
 import { TRUST_LEVELS } from '../../protocol/reasons.ts'
 import { Choice, Filters, TextFilter } from '../filters.tsx'
-import { Labels, Problems } from '../parts.tsx'
+import { Labels, Level, Problems } from '../parts.tsx'
 import type { Query } from '../router.ts'
 import { type Column, NONE, Pager, Table } from '../table.tsx'
 import { usePolled } from '../use-polled.ts'
@@ -14,8 +14,6 @@ import { ContactChange } from './contact-change.tsx'
 const POLL_MS = 10_000
 
 const LEVELS = [['', 'any'], ...TRUST_LEVELS.map((level) => [level, level] as const)] as const
-
-const levelText = ({ trust, revoked }: PageContact): string => (revoked ? `revoked (was ${trust})` : trust)
 
 const Pins = ({ contact }: { readonly contact: PageContact }) =>
   contact.machines.length === 0 ? (
@@ -32,7 +30,7 @@ const Pins = ({ contact }: { readonly contact: PageContact }) =>
 
 const columnsOf = (choose: (contact: PageContact) => void): readonly Column<PageContact>[] => [
   { name: 'Name', kind: 'wide', show: ({ name }) => <Name text={name} /> },
-  { name: 'Trust', show: (contact) => <span class={`level ${contact.revoked ? 'blocked' : contact.trust}`}>{levelText(contact)}</span> },
+  { name: 'Trust', show: (contact) => <Level level={contact.trust} isRevoked={contact.revoked} /> },
   { name: 'Pinned to', show: (contact) => <Pins contact={contact} /> },
   { name: 'Labels', show: ({ labels }) => (Object.keys(labels).length === 0 ? NONE : <Labels labels={labels} />) },
   {
@@ -48,7 +46,10 @@ const columnsOf = (choose: (contact: PageContact) => void): readonly Column<Page
     kind: 'fit',
     show: (contact) => (
       <button type="button" data-row onClick={() => choose(contact)}>
-        Change<span class="unseen"> {contact.name.slice(0, 64)}</span>
+        Change{' '}
+        <span class="unseen">
+          <Name text={contact.name} />
+        </span>
       </button>
     ),
   },
@@ -66,8 +67,7 @@ export const TrustView = ({ query }: { readonly query: Query }) => {
     <>
       <h2>Trust and pins</h2>
       <p class="quiet">
-        A contact may run commands here only if it is trusted and the ACL lists them. Changes are proved with the operator key of x0x ui,
-        and the audit log records each.
+        Trust and pins decide whose commands reach the ACL. x0x ui proves each change with the operator key, and the audit log records it.
       </p>
       <Filters>
         <TextFilter name="Find" hint="name, label, ID, machine" value={query.get('text')} set={set('text')} isSearch />
