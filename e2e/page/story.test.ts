@@ -55,7 +55,9 @@ test(
     const ui = startUi(t, ['--data-dir', dir, '--config', server.config, '--json'])
     const { page, complaints } = await openPage(t)
     await page.goto(linkOf(await ui.next()).url)
-    await page.getByText('Approval service connected').waitFor()
+    await page.getByText(/^Connected to/).waitFor()
+    const open = async (view: string): Promise<void> => page.getByRole('navigation').getByRole('link', { name: view }).click()
+    await open('Approvals')
     const waiting = page.locator('article:not(.settled)')
     const press = async (name: string): Promise<void> => {
       await waiting.first().waitFor()
@@ -79,7 +81,7 @@ test(
     const changed = server.run('exec_capture', { command })
     await waiting.waitFor()
     // On a busy machine one of them may wait for the machine.
-    assert.ok(Math.min(first, performance.now() - again) < 1_000, 'the page showed them too late')
+    assert.ok(Math.min(first, performance.now() - again) < patient(1_000), 'the page showed them too late')
     await script(server, 'echo the Report')
     await press('Allow once')
     assert.equal((await changed).denial_reason, 'approval_mismatch')
@@ -105,33 +107,46 @@ test(
       command: await script(server, `echo begun; while [ ! -e ${go} ]; do sleep 0.05; done; echo over`),
     })
     await press('Allow once')
-    await page.getByRole('button', { name: 'Runs' }).click()
+    await open('Runs')
+    await page
+      .getByRole('row', { name: /running/ })
+      .getByRole('link', { name: /report/ })
+      .click()
     await page.getByRole('region', { name: 'Output so far' }).getByText('begun').waitFor()
-    await page.getByText(`for "reviewer" through mcp`).waitFor()
-    assert.ok(((await page.locator('article').first().textContent()) ?? '').includes('/report"'))
-    await screenshots(page, 'runs')
+    await page.getByRole('heading', { name: 'reviewer on this machine' }).waitFor()
+    await page.getByText(/^mcp, session /).waitFor()
+    await screenshots(page, 'run')
     await writeFile(go, '')
     assert.equal((await slow).stdout, 'begun\nover\n')
     await page.getByRole('region', { name: 'End of the output' }).getByText('over').waitFor()
+    await page.getByText('exit 0').waitFor()
 
     // How far it may go, and why.
-    await page.getByRole('button', { name: 'Policy' }).click()
+    await open('Policy')
     await page.getByText('by [tools.exec] of the file').first().waitFor()
     await page.getByText('All AI agents', { exact: true }).waitFor()
     assert.deepEqual(await seriousFaults(page), [])
     await screenshots(page, 'policy')
 
-    // What the desk was told of it, and what stands in its journal.
-    await page.getByRole('button', { name: 'Runs' }).click()
+    // What ran and what was refused is a list, with words.
+    await open('Runs')
     await page
-      .getByText(/Exec finished/)
+      .getByRole('row', { name: /report/ })
+      .getByText('exit 0')
       .first()
       .waitFor()
-    await page.getByText('the report').first().waitFor()
-    await page.getByRole('button', { name: 'Journal' }).click()
-    await page.getByRole('cell', { name: 'approval', exact: true }).first().waitFor()
+    await screenshots(page, 'runs')
+
+    // The decisions stand in the log in sentences.
+    await open('Audit log')
+    await page.getByRole('combobox', { name: /^Log/ }).selectOption('approval log')
+    await page
+      .getByText(/^reviewer asked to run .*report on this machine: allowed by human:x0x ui$/)
+      .first()
+      .waitFor()
+    await page.getByText(/^reviewer asked to run git push origin .*: denied by human:x0x ui$/).waitFor()
     assert.deepEqual(await seriousFaults(page), [])
-    await screenshots(page, 'journal')
+    await screenshots(page, 'approval-log')
 
     // Nobody is there any more.
     await page.close()
