@@ -8,7 +8,7 @@ export interface PageSlice<T> {
   readonly from: number
   /** Rows that pass the filter. */
   readonly total: number
-  /** Parts of the answer that are missing, and why. */
+  /** Reasons of missing parts of the answer. */
   readonly problems: readonly string[]
 }
 
@@ -26,7 +26,7 @@ export interface PagePeer {
   readonly machine_id: string | null
   /** Name of the contact. The name that an unlisted peer gives itself is quoted. */
   readonly name: string | null
-  /** Trust level, or null if it is no contact. */
+  /** Trust level, or null for an agent that is not a contact. */
   readonly trust: TrustLevel | null
   readonly labels: Readonly<Record<string, string>>
   readonly state: PeerState
@@ -68,8 +68,8 @@ export const RUN_SIDES = ['mine', 'incoming', 'local'] as const
 export type RunSide = (typeof RUN_SIDES)[number]
 
 export const RUN_RESULTS = ['running', 'waiting', 'ok', 'failed', 'denied', 'lost', 'unknown'] as const
-/** `lost`: its daemon died or output is missing. `unknown`: this machine has no record of the end. */
-export type RunResult = (typeof RUN_RESULTS)[number]
+/** `lost`: its daemon died or output is missing. `unknown`: the end is missing in the records of this machine. */
+export type PageResult = (typeof RUN_RESULTS)[number]
 
 export interface PageRun {
   /** Identifies the run on the page. */
@@ -80,14 +80,14 @@ export interface PageRun {
   readonly who: string
   /** The target, or null for this machine. */
   readonly on: string | null
-  /** The other agent, or null if there is none. */
+  /** The other agent, or null for a local program. */
   readonly agent_id: string | null
   readonly machine_id: string | null
   readonly argv: readonly string[]
-  /** Whether `argv` is only the beginning. */
+  /** True if `argv` is only the beginning. */
   readonly argv_cut: boolean
   readonly started_at: string
-  readonly result: RunResult
+  readonly result: PageResult
   readonly code: number | null
   readonly signal: number | null
   /** Denial reason or error code. */
@@ -99,7 +99,7 @@ export interface PageRun {
 
 export interface PageRunsQuery {
   readonly side: RunSide | null
-  readonly result: RunResult | null
+  readonly result: PageResult | null
   readonly text: string
   /** Part of the name of the other machine or of the requester. */
   readonly host: string
@@ -111,11 +111,11 @@ export interface PageRunsQuery {
 }
 
 export interface PageRuns extends PageSlice<PageRun> {
-  /** Whether the logs have older runs that were not read. */
+  /** True if the logs have older runs that were not read. */
   readonly older: boolean
 }
 
-/** Facts of a run, null where the logs have none. */
+/** Facts of a run, null if they are missing in the logs. */
 export interface PageRunFacts {
   /** Local interface, or `mesh`. */
   readonly door: string | null
@@ -145,9 +145,9 @@ export interface PageRunDetail {
   readonly facts: PageRunFacts
   /** The end of its output, or null if this machine does not have it. */
   readonly output: { readonly text: string; readonly truncated: boolean } | null
-  /** Why there is no output, or null. */
+  /** Reason of missing output, or null. */
   readonly output_problem: string | null
-  /** Why it was denied, and what helps, or null. */
+  /** Reason of the denial and remedies, or null. */
   readonly denial: { readonly cause: string; readonly next: readonly string[] } | null
 }
 
@@ -157,7 +157,7 @@ export interface PageFanout {
   readonly started_at: string
   /** Number of hosts, as far as they are known. */
   readonly hosts: number
-  readonly results: Readonly<Record<RunResult, number>>
+  readonly results: Readonly<Record<PageResult, number>>
 }
 
 // ---- overview ----

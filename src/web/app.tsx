@@ -3,19 +3,19 @@ import type { PageAbout } from '../protocol/page.ts'
 import { call, forgetProof } from './api.ts'
 import { ApprovalsView } from './approvals/approvals-view.tsx'
 import { AuditView } from './audit/audit-view.tsx'
-import { Help } from './help.tsx'
+import { Help } from './dialog.tsx'
 import { useKeys } from './keyboard.ts'
 import { OverviewView } from './overview-view.tsx'
 import { PeersView } from './peers/peers-view.tsx'
 import { PolicyView } from './policy/policy-view.tsx'
-import { type Query, type Route, VIEWS, go, hrefOf, useRoute } from './router.ts'
+import { type ViewQuery, type PageRoute, VIEWS, go, hrefOf, useRoute } from './router.ts'
 import { FanoutsView } from './runs/fanouts-view.tsx'
 import { RunsView } from './runs/runs-view.tsx'
-import { StatusLine } from './status-line.tsx'
-import { type Action, type PageState, type ShownApproval, waitingOf } from './store.ts'
+import { type Action, type PageState, type ShownApproval, statusText, waitingOf } from './store.ts'
 import { useTheme } from './theme.ts'
 import { TrustView } from './trust/trust-view.tsx'
 import { usePageEvents } from './use-page-events.ts'
+import { useNow } from './use-now.ts'
 import { usePolled } from './use-polled.ts'
 import { Name } from './visible.tsx'
 
@@ -55,7 +55,7 @@ const signOut = (): void => {
 }
 
 interface SideProps {
-  readonly route: Route
+  readonly route: PageRoute
   readonly waiting: number
   readonly about: PageAbout | null
 }
@@ -68,7 +68,7 @@ const Side = ({ route, waiting, about }: SideProps) => {
     <header class="side">
       <div class="brand">
         <h1>x0x</h1>
-        <span class="quiet">{about?.name != null && <Name text={about.name} />}</span>
+        <span class="quiet">{about !== null && about.name !== null && <Name text={about.name} />}</span>
         <button type="button" class="menu" aria-expanded={isOpen} aria-controls="views" onClick={() => setOpen(!isOpen)}>
           Menu: {title}
         </button>
@@ -82,6 +82,16 @@ const Side = ({ route, waiting, about }: SideProps) => {
         ))}
       </nav>
     </header>
+  )
+}
+
+const StatusLine = ({ state, about }: Pick<TopProps, 'state' | 'about'>) => {
+  const now = useNow(1_000)
+  const { text, tone } = statusText({ state, about, now })
+  return (
+    <p class={`status ${tone}`} role="status">
+      <Name text={text} />
+    </p>
   )
 }
 
@@ -110,8 +120,8 @@ const Top = ({ state, about, theme: [theme, nextTheme], help }: TopProps) => (
 )
 
 interface ViewProps {
-  readonly route: Route
-  readonly query: Query
+  readonly route: PageRoute
+  readonly query: ViewQuery
   readonly state: PageState
   readonly dispatch: (action: Action) => void
 }
@@ -154,7 +164,7 @@ export const App = () => {
   const { value: about } = usePolled<PageAbout>('about', {}, ABOUT_MS, state.connection)
   const questions = waitingOf(state)
   const waiting = questions.length
-  const query: Query = { get: (name) => route.query[name] ?? '', set: change }
+  const query: ViewQuery = { get: (name) => route.query[name] ?? '', set: change }
   useNotice(questions)
   useEffect(() => {
     document.title = waiting === 0 ? 'x0x' : `(${waiting}) x0x`

@@ -1,4 +1,4 @@
-import type { PageRun, RunResult } from '../protocol/page-lists.ts'
+import type { PageRun, PageResult } from '../protocol/page-lists.ts'
 
 /** All texts of times, durations, sizes and results on the page. */
 
@@ -71,7 +71,7 @@ export const endText = (code: number | null, signal: number | null): string | nu
   signal !== null ? signalText(signal) : code === null ? null : `exit ${code}`
 
 /** Name of a result in filters. */
-export const RESULT_NAMES: Readonly<Record<RunResult, string>> = {
+export const RESULT_NAMES: Readonly<Record<PageResult, string>> = {
   running: 'running',
   waiting: 'waits for approval',
   ok: 'succeeded',

@@ -35,7 +35,7 @@ const search = (): boolean => {
 }
 
 /** Arrow keys scroll the page unless a row has the focus. */
-const isInList = (): boolean => document.activeElement?.closest(ROWS) != null
+const isInList = (): boolean => (document.activeElement?.closest(ROWS) ?? null) !== null
 
 /** Returns whether the key did something. */
 const press = (key: string, keys: KeyBindings): boolean => {

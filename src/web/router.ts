@@ -14,7 +14,7 @@ export const VIEWS = [
 
 export type ViewId = (typeof VIEWS)[number]['id']
 
-export interface Route {
+export interface PageRoute {
   readonly view: ViewId
   /** What the view shows, such as the key of a run, or null for all. */
   readonly item: string | null
@@ -30,7 +30,7 @@ const decoded = (text: string): string => {
 }
 
 /** The route of a fragment, such as `#/runs/KEY?result=failed`. Anything else is the overview. */
-export const routeOf = (hash: string): Route => {
+export const routeOf = (hash: string): PageRoute => {
   const [path = '', query = ''] = hash.replace(/^#\/?/, '').split('?', 2)
   const [name = '', item = ''] = path.split('/', 2)
   const view = VIEWS.find(({ id }) => id === name)?.id ?? 'overview'
@@ -48,7 +48,7 @@ export const go = (href: string): void => {
 }
 
 /** The route of the address, and a function that changes its query in place, without an entry in the history. */
-export const useRoute = (): readonly [Route, (changes: Readonly<Record<string, string>>) => void] => {
+export const useRoute = (): readonly [PageRoute, (changes: Readonly<Record<string, string>>) => void] => {
   const [hash, setHash] = useState(location.hash)
   useEffect(() => {
     const read = (): void => setHash(location.hash)
@@ -64,7 +64,7 @@ export const useRoute = (): readonly [Route, (changes: Readonly<Record<string, s
 }
 
 /** The query of the route, as a view reads and changes it. */
-export interface Query {
+export interface ViewQuery {
   get(name: string): string
   set(changes: Readonly<Record<string, string>>): void
 }

@@ -4,7 +4,7 @@ import { numberText } from './format.ts'
 export interface Column<T> {
   readonly name: string
   readonly show: (row: T) => ComponentChildren
-  /** Class of its cells: `wide` takes the rest of the width, `number` is aligned to the right. */
+  /** `wide` takes the rest of the width, `number` is aligned to the right, `fit` is narrow. */
   readonly kind?: 'wide' | 'number' | 'fit'
   /** Order that its heading selects. */
   readonly order?: string
@@ -36,7 +36,7 @@ const Heading = <T,>({ column, order, onOrder }: { readonly column: Column<T> } 
   </th>
 )
 
-/** Content of a cell without a value. A phone leaves it out. */
+/** Text for a missing value. A phone leaves it out. */
 export const NONE = '–'
 
 const Cell = <T,>({ column: { name, kind, show }, row }: { readonly column: Column<T>; readonly row: T }) => {
@@ -48,7 +48,7 @@ const Cell = <T,>({ column: { name, kind, show }, row }: { readonly column: Colu
   )
 }
 
-/** A table that becomes a list of cards on a phone. Its roles are stated, because cards have other boxes than cells. */
+/** A table that becomes a list of cards on a phone. Its roles are stated, because browsers drop those of boxes with another layout. */
 export const Table = <T,>({ label, columns, rows, keyOf, ...order }: TableProps<T>) => (
   <table role="table" aria-label={label}>
     <thead role="rowgroup">

@@ -1,8 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { FIRST_STATE, reduce, type PageState } from '../../src/web/store.ts'
-import { statusText } from '../../src/web/status-text.ts'
+import { FIRST_STATE, reduce, statusText, type PageState } from '../../src/web/store.ts'
 import { pendingOf } from '../support/page-host.ts'
 
 const about = { daemon: '0.3.0', name: 'bob', data_dir: '/home/bob/.x0x' }

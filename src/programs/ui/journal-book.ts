@@ -63,7 +63,7 @@ export interface LastOf {
   readonly unread: number
 }
 
-/** Changes whenever the journal has other lines. Null if it cannot be told. */
+/** Changes whenever the journal has other lines. Null if the file cannot be read. */
 const stateOf = async (path: string): Promise<string | null> => {
   const info = await stat(path, { bigint: true }).catch(() => null)
   return info && [path, info.dev, info.ino, info.size, info.mtimeNs].join(' ')

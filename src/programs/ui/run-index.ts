@@ -112,7 +112,7 @@ export class RunIndex {
         return this.#add(key, this.#logged(key, line))
       case 'denial':
       case 'refused':
-        return this.#deny(key, known, line)
+        return this.#deny(line)
       case 'started':
         if (known !== undefined) known.facts = { ...known.facts, pid: numberIn(line['pid']), containment: textIn(line['containment']) }
         return
@@ -258,10 +258,12 @@ export class RunIndex {
   }
 
   /** A denial before the request has no other line. One after the start says that its limits could not be set. */
-  #deny(key: string, known: IndexedRun | undefined, line: Fields): void {
-    // A refused call without a run, such as one for a file.
-    if (!isText(line['request_id'])) return
-    if (known === undefined) this.#add(key, this.#logged(key, line))
+  #deny(line: Fields): void {
+    // A refused call without a command, such as one for a file.
+    if (!isText(line['request_id']) && textsIn(line['argv']).length === 0) return
+    // A local program that was refused before its run began has no ID of one.
+    const key = isText(line['request_id']) ? keyOf(line) : `refused ${textOf(line['chain'])} ${String(line['n'])}`
+    if (!this.#runs.has(key)) this.#add(key, this.#logged(key, line))
     const run = this.#runs.get(key)
     if (run === undefined) return
     Object.assign(run, { result: 'denied', reason: textIn(line['reason'] ?? line['code']), duration_ms: null })

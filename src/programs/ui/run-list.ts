@@ -21,12 +21,11 @@ import {
   type PageRuns,
   type PageRunsQuery,
   RUN_RESULTS,
-  type RunResult,
+  type PageResult,
 } from '../../protocol/page-lists.ts'
-import { type DaemonLists, nameOr } from './daemon-lists.ts'
+import { type DaemonLists, SharedAnswer, nameOr } from './daemon-lists.ts'
 import type { JournalBook } from './journal-book.ts'
 import { type IndexedRun, RunIndex } from './run-index.ts'
-import { SharedAnswer } from './shared-answer.ts'
 import { hasWords, sliceOf } from './slices.ts'
 
 interface RunListDeps {
@@ -37,7 +36,7 @@ interface RunListDeps {
 }
 
 /** Hosts of a fan-out in the order in which an operator needs them. */
-const WORST_FIRST: readonly RunResult[] = ['failed', 'denied', 'lost', 'unknown', 'waiting', 'running', 'ok']
+const WORST_FIRST: readonly PageResult[] = ['failed', 'denied', 'lost', 'unknown', 'waiting', 'running', 'ok']
 
 /** Runs of this machine and of this agent, for all pages. */
 export class RunList {

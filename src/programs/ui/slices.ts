@@ -11,5 +11,5 @@ export const sliceOf = <T>(all: readonly T[], from: number, count = MAX_PAGE_ROW
 /** Whether a text has every word of a filter. */
 export const hasWords = (filter: string): ((text: string) => boolean) => {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean)
-  return (text) => words.length === 0 || words.every((word) => text.toLowerCase().includes(word))
+  return (text) => words.every((word) => text.toLowerCase().includes(word))
 }

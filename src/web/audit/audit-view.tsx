@@ -3,7 +3,7 @@ import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
 import type { PageJournal, PageLogEntry } from '../../protocol/page-lists.ts'
 import { Choice, Filters, TextFilter } from '../filters.tsx'
 import { Clock, Command, Problems } from '../parts.tsx'
-import type { Query } from '../router.ts'
+import type { ViewQuery } from '../router.ts'
 import { Pager } from '../table.tsx'
 import { useNow } from '../use-now.ts'
 import { usePolled } from '../use-polled.ts'
@@ -77,7 +77,7 @@ const LeftOut = ({ unread, more }: PageJournal) => (
 )
 
 /** The logs of this host that the operator may read, in sentences, newest first. */
-export const AuditView = ({ query }: { readonly query: Query }) => {
+export const AuditView = ({ query }: { readonly query: ViewQuery }) => {
   const now = useNow(60_000)
   const journal = query.get('log') || DEFAULT_LOG
   const [event, text] = [orNull(useTyped(query.get('event'))), orNull(useTyped(query.get('text')))]

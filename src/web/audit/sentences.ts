@@ -149,7 +149,7 @@ const LINES: Readonly<Record<string, Say>> = {
   ],
 }
 
-/** Entries of one line that tell of a refusal. */
+/** Entries of one line about a refusal. */
 const REFUSALS: Readonly<Record<string, Say>> = {
   refused: (line, nameOf) => [whoOf(line, nameOf), ' was refused ', foreign(line['method']), ': ', foreign(line['detail'])],
   http_refused: (line) => [

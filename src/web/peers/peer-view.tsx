@@ -1,5 +1,5 @@
 import { useState } from 'preact/hooks'
-import type { PagePeer, PagePeers, PagePing } from '../../protocol/page-lists.ts'
+import type { PagePeer, PagePeers, PagePing, PeerState } from '../../protocol/page-lists.ts'
 import { call } from '../api.ts'
 import { durationText } from '../format.ts'
 import { Ago, Fact, Labels, Problems } from '../parts.tsx'
@@ -7,9 +7,23 @@ import { hrefOf } from '../router.ts'
 import { useNow } from '../use-now.ts'
 import { usePolled } from '../use-polled.ts'
 import { Name } from '../visible.tsx'
-import { State } from './state.tsx'
 
 const POLL_MS = 5_000
+
+const STATE_TEXTS: Readonly<Record<PeerState, readonly [text: string, meaning: string]>> = {
+  linked: ['linked', 'connected, and both agents and machines are proven'],
+  connected: ['connected', 'connected; the agent is not proven yet'],
+  announced: ['announced', 'not connected; it announced itself lately'],
+  not_seen: ['not seen', 'not connected, and not heard of'],
+}
+
+/** The state of a peer: a colour and a sign, and the same in words. */
+export const State = ({ state, isLong = false }: { readonly state: PeerState; readonly isLong?: boolean }) => (
+  <span class={`state ${state}`} title={STATE_TEXTS[state][1]}>
+    {STATE_TEXTS[state][0]}
+    {isLong && <span class="quiet"> ({STATE_TEXTS[state][1]})</span>}
+  </span>
+)
 
 /** ID of a peer in an address of the page. An agent may be on several machines. */
 export const keyOfPeer = ({ agent_id, machine_id }: PagePeer): string => machine_id ?? agent_id ?? ''
@@ -102,7 +116,7 @@ export const PeerView = ({ id }: { readonly id: string }) => {
       <p class="crumbs">
         <a href={hrefOf('peers')}>Peers</a>
       </p>
-      <h2>{peer?.name == null ? 'Peer without a name' : <Name text={peer.name} />}</h2>
+      <h2>{peer === null || peer.name === null ? 'Peer without a name' : <Name text={peer.name} />}</h2>
       <Problems texts={[problem]} />
       {value !== null && peer === null && <p class="empty">The daemon does not know this peer any more.</p>}
       {peer !== null && (

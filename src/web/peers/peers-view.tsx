@@ -2,14 +2,13 @@ import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
 import type { PagePeer, PagePeers } from '../../protocol/page-lists.ts'
 import { Choice, Filters, TextFilter } from '../filters.tsx'
 import { Ago, Labels, Level, Problems } from '../parts.tsx'
-import { type Query, hrefOf } from '../router.ts'
+import { type ViewQuery, hrefOf } from '../router.ts'
 import { type Column, NONE, Pager, Table } from '../table.tsx'
 import { useNow } from '../use-now.ts'
 import { usePolled } from '../use-polled.ts'
 import { useTyped } from '../use-typed.ts'
 import { Name } from '../visible.tsx'
-import { PeerView, keyOfPeer } from './peer-view.tsx'
-import { State } from './state.tsx'
+import { PeerView, State, keyOfPeer } from './peer-view.tsx'
 
 const POLL_MS = 5_000
 
@@ -57,7 +56,7 @@ const columnsAt = (now: number): readonly Column<PagePeer>[] => [
 ]
 
 /** Contacts and discovered agents. */
-const PeerTable = ({ query }: { readonly query: Query }) => {
+const PeerTable = ({ query }: { readonly query: ViewQuery }) => {
   const now = useNow(5_000)
   const [text, from] = [useTyped(query.get('text')), Number(query.get('from')) || 0]
   const [label, state, order] = [query.get('label'), query.get('state'), query.get('order') || 'name']
@@ -105,5 +104,5 @@ const PeerTable = ({ query }: { readonly query: Query }) => {
   )
 }
 
-export const PeersView = ({ item, query }: { readonly item: string | null; readonly query: Query }) =>
+export const PeersView = ({ item, query }: { readonly item: string | null; readonly query: ViewQuery }) =>
   item === null ? <PeerTable query={query} /> : <PeerView key={item} id={item} />

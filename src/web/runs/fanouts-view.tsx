@@ -2,7 +2,7 @@ import { MAX_PAGE_CELLS } from '../../protocol/limits/page.ts'
 import type { PageFanout, PageRun, PageRuns } from '../../protocol/page-lists.ts'
 import { counted, durationText, resultText } from '../format.ts'
 import { Ago, Command, Problems } from '../parts.tsx'
-import { type Query, hrefOf } from '../router.ts'
+import { type ViewQuery, hrefOf } from '../router.ts'
 import { type Column, Pager, Table } from '../table.tsx'
 import { useNow } from '../use-now.ts'
 import { usePolled } from '../use-polled.ts'
@@ -71,7 +71,7 @@ const Host = ({ run }: { readonly run: PageRun }) => (
 )
 
 /** The hosts of one fan-out, those that failed first. */
-const Fanout = ({ id, query }: { readonly id: string; readonly query: Query }) => {
+const Fanout = ({ id, query }: { readonly id: string; readonly query: ViewQuery }) => {
   const from = Number(query.get('from')) || 0
   const body = { side: null, result: null, text: '', host: '', within_ms: null, fanout_id: id, from }
   const { value, problem } = usePolled<PageRuns>('runs', body, POLL_MS, String(from))
@@ -113,5 +113,5 @@ const Fanout = ({ id, query }: { readonly id: string; readonly query: Query }) =
   )
 }
 
-export const FanoutsView = ({ item, query }: { readonly item: string | null; readonly query: Query }) =>
+export const FanoutsView = ({ item, query }: { readonly item: string | null; readonly query: ViewQuery }) =>
   item === null ? <FanoutTable /> : <Fanout key={item} id={item} query={query} />

@@ -1,3 +1,4 @@
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { isOver, runOf } from '../../protocol/events/lifecycle.ts'
 import type { PageRun, PageRunDetail } from '../../protocol/page-lists.ts'
 import { Clock, Fact, Problems, Result } from '../parts.tsx'
@@ -8,11 +9,9 @@ import { usePolled } from '../use-polled.ts'
 import { Name, Output, Strange, Token } from '../visible.tsx'
 import { durationText } from '../format.ts'
 import { Denial } from './denial.tsx'
-import { LiveOutput } from './live-output.tsx'
-import { runOfEvent } from './live-runs.ts'
+import { runOfEvent, useWatched } from './live-runs.ts'
 import { RunFacts } from './run-facts.tsx'
 import { WhoAndWhere } from './run-table.tsx'
-import { useWatched } from './use-watched.ts'
 
 const POLL_MS = 1_000
 /** An ended run changes no more, but a log may be late. */
@@ -33,6 +32,25 @@ const Words = ({ run }: { readonly run: PageRun }) => (
     <Strange texts={run.argv} />
   </>
 )
+
+/** The growing output of a run. It scrolls with the end, and "Pause" holds it for reading. */
+const LiveOutput = ({ text }: { readonly text: string }) => {
+  const [held, setHeld] = useState<string | null>(null)
+  const place = useRef<HTMLDivElement>(null)
+  useLayoutEffect(() => {
+    const output = place.current?.firstElementChild
+    if (held === null && output !== null && output !== undefined) output.scrollTop = output.scrollHeight
+  }, [text, held])
+  return (
+    <div ref={place} class="live">
+      <Output text={held ?? text} label="Output so far" />
+      <button type="button" aria-pressed={held !== null} onClick={() => setHeld(held === null ? text : null)}>
+        Pause
+      </button>
+      {held !== null && <span class="quiet"> {held === text ? 'Paused.' : 'Paused. There is new output.'}</span>}
+    </div>
+  )
+}
 
 /** When it began and how long it took. */
 const Times = ({ run, now }: { readonly run: PageRun; readonly now: number }) => (

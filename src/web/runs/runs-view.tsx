@@ -1,25 +1,24 @@
 import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
-import { type PageRuns, RUN_RESULTS } from '../../protocol/page-lists.ts'
+import { type PageRun, type PageRuns, RUN_RESULTS } from '../../protocol/page-lists.ts'
 import { Choice, Filters, TextFilter } from '../filters.tsx'
 import { RESULT_NAMES } from '../format.ts'
 import { Problems } from '../parts.tsx'
-import type { Query } from '../router.ts'
+import type { ViewQuery } from '../router.ts'
 import type { PageState } from '../store.ts'
 import { Pager } from '../table.tsx'
 import { useNow } from '../use-now.ts'
 import { usePolled } from '../use-polled.ts'
 import { useTyped } from '../use-typed.ts'
-import { unlistedRuns } from './live-runs.ts'
+import { unlistedRuns, useWatched } from './live-runs.ts'
 import { RunTable } from './run-table.tsx'
 import { RunView } from './run-view.tsx'
-import { useWatched } from './use-watched.ts'
 
 const POLL_MS = 2_000
 
 const SIDES = [
   ['', 'all'],
   ['mine', 'requested by this agent'],
-  ['incoming', 'for other agents, on this machine'],
+  ['incoming', 'for other agents here'],
   ['local', 'by local programs'],
 ] as const
 
@@ -34,7 +33,7 @@ const TIME_MS: Readonly<Record<string, number>> = { hour: 3_600_000, day: 86_400
 
 const FILTERS = ['text', 'host', 'side', 'result', 'within']
 
-const Fields = ({ query }: { readonly query: Query }) => {
+const Fields = ({ query }: { readonly query: ViewQuery }) => {
   const set = (name: string) => (chosen: string) => query.set({ [name]: chosen, from: '' })
   return (
     <Filters>
@@ -47,7 +46,11 @@ const Fields = ({ query }: { readonly query: Query }) => {
   )
 }
 
-const bodyOf = (query: Query, text: string, host: string) => ({
+/** By the texts of their times, which are ISO 8601. */
+const newestFirst = (runs: readonly PageRun[]): readonly PageRun[] =>
+  runs.toSorted((a, b) => (a.started_at < b.started_at ? 1 : a.started_at > b.started_at ? -1 : 0))
+
+const bodyOf = (query: ViewQuery, text: string, host: string) => ({
   side: query.get('side') || null,
   result: query.get('result') || null,
   text,
@@ -58,16 +61,15 @@ const bodyOf = (query: Query, text: string, host: string) => ({
 })
 
 /** Runs of this machine and of this agent, newest first. */
-const RunList = ({ state, query }: { readonly state: PageState; readonly query: Query }) => {
+const RunList = ({ state, query }: { readonly state: PageState; readonly query: ViewQuery }) => {
   const now = useNow(1_000)
   const body = bodyOf(query, useTyped(query.get('text')), useTyped(query.get('host')))
   const { value, problem } = usePolled<PageRuns>('runs', body, POLL_MS, JSON.stringify(body))
   const going = useWatched(state.events)
   const isFiltered = FILTERS.some((name) => query.get(name) !== '')
-  const listed = new Set(value?.rows.map(({ key }) => key))
   // A local program whose log is not known has its runs in the events alone.
-  const more = value === null || isFiltered || body.from > 0 ? [] : unlistedRuns(state.events, listed, going)
-  const recent = more.filter((run) => run.result === 'running' || run.result === 'waiting' || value!.total <= listed.size)
+  const more = value === null || isFiltered || body.from > 0 ? [] : unlistedRuns(state.events, value.rows, going, now)
+  const recent = more.filter((run) => run.result === 'running' || run.result === 'waiting' || value!.total <= value!.rows.length)
   return (
     <>
       <h2>Runs</h2>
@@ -80,7 +82,7 @@ const RunList = ({ state, query }: { readonly state: PageState; readonly query: 
       )}
       {value !== null && value.total + recent.length > 0 && (
         <>
-          <RunTable runs={[...recent, ...value.rows]} now={now} />
+          <RunTable runs={newestFirst([...recent, ...value.rows])} now={now} />
           <Pager
             from={value.from}
             total={value.total}
@@ -96,5 +98,5 @@ const RunList = ({ state, query }: { readonly state: PageState; readonly query: 
   )
 }
 
-export const RunsView = ({ state, item, query }: { readonly state: PageState; readonly item: string | null; readonly query: Query }) =>
+export const RunsView = ({ state, item, query }: { readonly state: PageState; readonly item: string | null; readonly query: ViewQuery }) =>
   item === null ? <RunList state={state} query={query} /> : <RunView key={item} id={item} state={state} />

@@ -4,7 +4,7 @@ import type { PageContact, PageContacts } from '../../protocol/page-lists.ts'
 import { TRUST_LEVELS } from '../../protocol/reasons.ts'
 import { Choice, Filters, TextFilter } from '../filters.tsx'
 import { Labels, Level, Problems } from '../parts.tsx'
-import type { Query } from '../router.ts'
+import type { ViewQuery } from '../router.ts'
 import { type Column, NONE, Pager, Table } from '../table.tsx'
 import { usePolled } from '../use-polled.ts'
 import { useTyped } from '../use-typed.ts'
@@ -56,7 +56,7 @@ const columnsOf = (choose: (contact: PageContact) => void): readonly Column<Page
 ]
 
 /** Contacts with trust levels, pins and labels, and their changes. */
-export const TrustView = ({ query }: { readonly query: Query }) => {
+export const TrustView = ({ query }: { readonly query: ViewQuery }) => {
   const [changed, setChanged] = useState(0)
   const [chosen, setChosen] = useState<PageContact | null>(null)
   const [text, level, from] = [useTyped(query.get('text')), query.get('level'), Number(query.get('from')) || 0]

@@ -96,6 +96,26 @@ test('refusals without a line count from the time of the count', () => {
   assert.deepEqual([index.suppressedSince(ts(0)), index.suppressedSince(ts(2)), index.suppressedSince(ts(10))], [12, 7, 0])
 })
 
+test('a local program that was refused before its run began is listed with its command, a refused file is not', () => {
+  const index = new RunIndex()
+  const refused = {
+    event: 'refused',
+    session_id: 's',
+    client_name: 'reviewer',
+    door: 'mcp',
+    code: 'approval_denied',
+    detail: 'no',
+    chain: 'c',
+  }
+  index.takeLogged({ ...refused, ts: ts(1), n: 1, method: 'exec_status', argv: ['touch', 'x'] })
+  index.takeLogged({ ...refused, ts: ts(2), n: 2, method: 'exec_status', argv: ['touch', 'x'] })
+  index.takeLogged({ ...refused, ts: ts(3), n: 3, method: 'fs.read', argv: null })
+  assert.deepEqual(
+    index.list().map(({ who, argv, reason }) => [who, argv, reason]),
+    [1, 2].map(() => ['reviewer', ['touch', 'x'], 'approval_denied']),
+  )
+})
+
 test('a long command is cut at a bound, between two words or within one', () => {
   assert.deepEqual(firstWords(['a', 'b'], 10), { argv: ['a', 'b'], argv_cut: false })
   assert.deepEqual(firstWords(['aaaa', 'bbbb'], 6), { argv: ['aaaa', 'b'], argv_cut: true })
