@@ -124,14 +124,14 @@ export const isSilent = ({ ts, expires_in_ms }: LifecycleEvent, now: number): bo
 export const waitingOf = ({ questions }: Pick<PageState, 'questions'>): readonly ShownApproval[] =>
   questions.filter((one) => one.settled === null)
 
-export interface StatusFacts {
+interface StatusFacts {
   readonly state: Pick<PageState, 'connection' | 'lostAt' | 'desk' | 'questions'>
   /** Null until it is loaded. */
   readonly about: Pick<PageAbout, 'daemon' | 'name' | 'data_dir'> | null
   readonly now: number
 }
 
-export interface StatusText {
+interface StatusText {
   readonly text: string
   readonly tone: 'good' | 'wait' | 'bad'
 }
