@@ -1,5 +1,6 @@
 import type { Clock } from '../../base/clock.ts'
 import { attempt, errorText, isAppError } from '../../base/errors.ts'
+import { Semaphore } from '../../base/semaphore.ts'
 import type { LocalApi } from '../../clients/daemon.ts'
 import { JournalCursor } from '../../journal/cursor.ts'
 import { openJournal } from '../../journal/tail.ts'
@@ -45,11 +46,13 @@ export class RunList {
   readonly #cursors = new Map<string, JournalCursor>()
   /** Position in the event log of the daemon, or null before the first reading. */
   #since: string | null = null
+  /** One reading at a time, because each goes on from the positions of the one before. */
+  readonly #reading = new Semaphore({ limit: 1 })
   readonly #refreshed: SharedAnswer<readonly string[]>
 
   constructor(deps: RunListDeps) {
     this.#deps = deps
-    this.#refreshed = new SharedAnswer(deps, async (signal) => this.#refresh(signal))
+    this.#refreshed = new SharedAnswer(deps, async (signal) => this.#reading.use(signal, async () => this.#refresh(signal)))
   }
 
   async runs(query: PageRunsQuery): Promise<PageRuns> {
@@ -103,8 +106,7 @@ export class RunList {
 
   /** Null if no log has the run. */
   async detail(key: string, signal: AbortSignal): Promise<PageRunDetail | null> {
-    await this.#refreshed.get()
-    const run = this.#index.get(key)
+    const run = await this.#find(key)
     if (run === null) return null
     const names = await this.#deps.lists.names()
     const shown = shownRun(run, names)
@@ -119,6 +121,16 @@ export class RunList {
       output_problem: output === null && run.side === 'mine' ? noOutputText(run) : null,
       denial: denial && { cause: denial.cause, next: denial.next },
     }
+  }
+
+  /** A page may know a new run from its event before the shared answer has it. */
+  async #find(key: string): Promise<IndexedRun | null> {
+    await this.#refreshed.get()
+    if (this.#index.get(key) === null) {
+      this.#refreshed.forget()
+      await this.#refreshed.get()
+    }
+    return this.#index.get(key)
   }
 
   /** Output so far of a run that this agent requested. */
