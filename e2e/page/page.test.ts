@@ -64,7 +64,7 @@ const busyPage = async (t: TestContext): Promise<BrowserPage & { readonly host: 
   return { ...(await openPage(t)), host }
 }
 
-const VIEWS = ['Overview', 'Approvals', 'Peers', 'Runs', 'Fan-outs', 'Audit log', 'Trust', 'Policy'] as const
+const VIEWS = ['Overview', 'Approvals', 'Peers', 'Runs', 'Fan-outs', 'Audit log', 'Trust', 'Enrolment', 'Policy'] as const
 
 it('the link signs in once and leaves no code in the address or the history', async (t) => {
   const host = await pageHost(t, { files: await files() })

@@ -4,6 +4,7 @@ import { call, forgetProof } from './api.ts'
 import { ApprovalsView } from './approvals/approvals-view.tsx'
 import { AuditView } from './audit/audit-view.tsx'
 import { Help } from './dialog.tsx'
+import { EnrolView } from './enrol/enrol-view.tsx'
 import { useKeys } from './keyboard.ts'
 import { OverviewView } from './overview-view.tsx'
 import { PeersView } from './peers/peers-view.tsx'
@@ -142,6 +143,8 @@ const View = ({ route: { view, item }, query, state, dispatch }: ViewProps) => {
       return <AuditView query={query} />
     case 'trust':
       return <TrustView query={query} />
+    case 'enrol':
+      return <EnrolView />
     case 'policy':
       return <PolicyView />
     default:

@@ -8,6 +8,8 @@ interface ConfirmProps {
   /** Sentences that say what changes. */
   readonly children: ComponentChildren
   readonly action: string
+  /** Text of the button that changes nothing. Default: Cancel. */
+  readonly cancel?: string
   readonly isDanger?: boolean
   /** Whether there is something to confirm. */
   readonly isReady?: boolean
@@ -17,7 +19,7 @@ interface ConfirmProps {
 }
 
 /** Asks before a change. Escape and Cancel change nothing. The browser keeps the focus inside. */
-export const Confirm = ({ title, children, action, isDanger = false, isReady = true, confirm, close }: ConfirmProps) => {
+export const Confirm = ({ title, children, action, cancel = 'Cancel', isDanger = false, isReady = true, confirm, close }: ConfirmProps) => {
   const dialog = useRef<HTMLDialogElement>(null)
   const [problem, setProblem] = useState<string | null>(null)
   const [isBusy, setBusy] = useState(false)
@@ -26,6 +28,7 @@ export const Confirm = ({ title, children, action, isDanger = false, isReady = t
     setBusy(true)
     try {
       await confirm()
+      setBusy(false)
     } catch (error) {
       setProblem(error instanceof Error ? error.message : String(error))
       setBusy(false)
@@ -44,7 +47,7 @@ export const Confirm = ({ title, children, action, isDanger = false, isReady = t
       )}
       <div class="buttons">
         <button type="button" autofocus onClick={close}>
-          Cancel
+          {cancel}
         </button>
         <button type="button" class={isDanger ? 'danger' : 'primary'} disabled={isBusy || !isReady} onClick={() => void act()}>
           {action}

@@ -9,6 +9,7 @@ export const VIEWS = [
   { id: 'fanouts', title: 'Fan-outs' },
   { id: 'audit', title: 'Audit log' },
   { id: 'trust', title: 'Trust' },
+  { id: 'enrol', title: 'Enrolment' },
   { id: 'policy', title: 'Policy' },
 ] as const
 

@@ -94,6 +94,11 @@ const NOTHING: PageSources = {
   changeContact: async () => {
     throw new AppError('operator_proof_required')
   },
+  enrolKeys: async () => ({ keys: [] }),
+  createEnrolKey: async () => {
+    throw new AppError('operator_proof_required')
+  },
+  revokeEnrolKey: async () => ({}),
   journal: async () => ({ ...NO_ROWS, journals: ['approvals'], names: {}, more: false, unread: 0 }),
   policy: async () => ({ source: null, pairs: [], problem: null }),
   modes: async () => ({ agents: [], others: [], grants: [], problems: [] }),

@@ -18,8 +18,10 @@ import {
 } from '../../protocol/json-table.ts'
 import { MAX_FOLLOWED_RUNS, MAX_GRANT_MS, MAX_GRANT_USES, MAX_RUN_NAME, MAX_SESSION_NAME } from '../../protocol/limits/approvals.ts'
 import { MAX_PAGE_FILTER, MAX_PAGE_RUNS } from '../../protocol/limits/page.ts'
+import { MAX_ENROL_MS, MAX_ENROL_NAMES, MAX_ENROL_USES, MIN_ENROL_MS } from '../../protocol/limits/enrolment.ts'
 import { MAX_LABELS, MAX_LABEL_TEXT } from '../../protocol/limits/fleet.ts'
 import type { PageContactChange, PageDecision, PageExplainQuery } from '../../protocol/page.ts'
+import type { PageEnrolWish } from '../../protocol/page-enrol.ts'
 import {
   PEER_ORDERS,
   PEER_STATES,
@@ -105,6 +107,17 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
     fields: { journal: shortText, event: orNull(shortText), text: orNull(filter), from },
     run: async ({ sources }, body, signal) => sources.journal(body as unknown as PageJournalQuery, signal),
   },
+  enrol_list: { fields: {}, run: async ({ sources }) => sources.enrolKeys() },
+  enrol_create: {
+    fields: {
+      uses: wholeUpTo(MAX_ENROL_USES, 1),
+      expires_in_ms: wholeUpTo(MAX_ENROL_MS, MIN_ENROL_MS),
+      names: orNull(textUpTo(MAX_ENROL_NAMES, 1)),
+      labels: map(textUpTo(MAX_LABEL_TEXT, 1), textUpTo(MAX_LABEL_TEXT, 1), { max: MAX_LABELS }),
+    },
+    run: async ({ sources }, body) => sources.createEnrolKey(body as unknown as PageEnrolWish),
+  },
+  enrol_revoke: { fields: { id: shortText }, run: async ({ sources }, body) => sources.revokeEnrolKey(String(body['id'])) },
   policy: { fields: {}, run: async ({ sources }, _body, signal) => sources.policy(signal) },
   modes: { fields: {}, run: async ({ sources }, _body, signal) => sources.modes(signal) },
   revoke: { fields: { grant_id: shortText }, run: async ({ sources }, body) => sources.revoke(String(body['grant_id'])) },

@@ -14,6 +14,7 @@ import type {
   PageEvent,
   PagePolicy,
 } from '../../protocol/page.ts'
+import type { PageEnrolKeys, PageEnrolWish, PageEnrolled } from '../../protocol/page-enrol.ts'
 import type {
   PageContacts,
   PageContactsQuery,
@@ -65,6 +66,10 @@ export interface PageSources {
   /** Changes a contact as the operator. */
   changeContact(change: PageContactChange): Promise<object>
   journal(query: PageJournalQuery, signal: AbortSignal): Promise<PageJournal>
+  enrolKeys(): Promise<PageEnrolKeys>
+  /** Creates an enrolment key as the operator. */
+  createEnrolKey(wish: PageEnrolWish): Promise<PageEnrolled>
+  revokeEnrolKey(id: string): Promise<object>
   policy(signal: AbortSignal): Promise<PagePolicy>
   /** Execution modes of clients of this machine's own interfaces. */
   modes(signal: AbortSignal): Promise<PageModes>

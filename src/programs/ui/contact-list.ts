@@ -1,8 +1,12 @@
+import { AppError } from '../../base/errors.ts'
 import type { LocalApi } from '../../clients/daemon.ts'
+import { createEnrolKey, isLoopback } from '../../clients/enrol.ts'
 import { operate } from '../../clients/operator.ts'
-import type { ContactRecord } from '../../protocol/api-answers.ts'
+import type { AgentAnswer, ContactRecord } from '../../protocol/api-answers.ts'
+import type { EnrolKeysAnswer } from '../../protocol/api/enrolment.ts'
 import { labelsText } from '../../protocol/hosts/contact-index.ts'
 import type { PageContactChange } from '../../protocol/page.ts'
+import type { PageEnrolKeys, PageEnrolWish, PageEnrolled } from '../../protocol/page-enrol.ts'
 import type { PageContact, PageContacts, PageContactsQuery } from '../../protocol/page-lists.ts'
 import type { DaemonLists } from './daemon-lists.ts'
 import { hasWords, sliceOf } from './slices.ts'
@@ -63,3 +67,33 @@ export const changeContact = async ({ api, lists }: ContactListDeps, change: Pag
     lists.contacts.forget()
   }
 }
+
+/** Enrolment keys, with the hosts that used them. */
+export const enrolKeys = async (api: LocalApi): Promise<PageEnrolKeys> => {
+  const { keys } = await operate<EnrolKeysAnswer>({ api }, '/enrol/list', {})
+  return {
+    keys: keys.map(({ id, state, names, labels, uses, acl, expires_at, hosts }) => ({
+      id,
+      state,
+      names,
+      labels,
+      uses,
+      acl,
+      expires_at,
+      hosts: hosts.map(({ name, machine_id, granted_at, confirmed }) => ({ name, machine_id, granted_at, confirmed })),
+    })),
+  }
+}
+
+/** Creates a key without ACL entries. The token contains the addresses that the daemon announces. */
+export const createOnPage = async (api: LocalApi, wish: PageEnrolWish): Promise<PageEnrolled> => {
+  const agent = await api.json<AgentAnswer>({ method: 'GET', path: '/agent' })
+  if (agent.addresses.length === 0) throw new AppError('conflict', 'this daemon listens on no address, so no host can reach it')
+  const { token } = await createEnrolKey({ api }, { ...wish, acl: '', agent, addresses: agent.addresses })
+  const warning = agent.addresses.every(isLoopback)
+    ? 'The token has only loopback addresses, so only this machine can use it. Use x0x enrol create --address ADDRESS.'
+    : null
+  return { token, warning }
+}
+
+export const revokeEnrolKey = async (api: LocalApi, id: string): Promise<object> => operate({ api }, '/enrol/revoke', { id })

@@ -10,7 +10,7 @@ import { aclInForce } from '../../doctor/loaded-acl.ts'
 import type { PageSources } from '../../doors/page/services.ts'
 import type { ExecDiagnostics } from '../../executor/exec-counters.ts'
 import type { LoadAclInit } from '../../policy/mesh/load-acl.ts'
-import { changeContact, contactsOf } from './contact-list.ts'
+import { changeContact, contactsOf, createOnPage, enrolKeys, revokeEnrolKey } from './contact-list.ts'
 import { DaemonLists } from './daemon-lists.ts'
 import { EngineConfigs } from './engine-configs.ts'
 import { JournalBook } from './journal-book.ts'
@@ -92,6 +92,9 @@ export const pageSources = (
     contacts: async (query) => contactsOf({ api, lists }, query),
     changeContact: async (change) => changeContact({ api, lists }, change),
     journal: async (query, signal) => book.entries(query, await lists.names(), signal),
+    enrolKeys: async () => enrolKeys(api),
+    createEnrolKey: async (wish) => createOnPage(api, wish),
+    revokeEnrolKey: async (id) => revokeEnrolKey(api, id),
     policy: async (signal) => {
       const { contacts } = await lists.contacts.get().catch(() => ({ contacts: [] }))
       return policyHere(await acl(signal), contacts)

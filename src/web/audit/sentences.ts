@@ -82,7 +82,16 @@ const OPERATIONS: Readonly<Record<string, string>> = {
   contact_unpin: 'removed a pin of ',
   contact_label: 'changed the labels of ',
   contact_remove: 'removed the contact ',
+  enrol: 'enrolled ',
   exec_incoming_cancel: 'ended a run of ',
+}
+
+/** Operations that concern no other agent, or any number of them. */
+const OWN_OPERATIONS: Readonly<Record<string, string>> = {
+  enrol_create: 'created an enrolment key',
+  enrol_revoke: 'revoked an enrolment key',
+  identity_revoke: 'revoked this agent, or its presence on a machine',
+  token_rotate: 'renewed a secret',
 }
 
 const authoritySentence = (line: Fields, nameOf: NameOf): Sentence => {
@@ -90,13 +99,17 @@ const authoritySentence = (line: Fields, nameOf: NameOf): Sentence => {
   if (isText(line['code']))
     return { parts: ['A client tried ', foreign(operation), ' without a valid proof: ', foreign(line['code'])], tone: 'bad' }
   const what = OPERATIONS[operation]
-  const to: readonly Part[] = isText(line['level']) ? [' to ', foreign(line['level'])] : []
+  const to: readonly Part[] = operation === 'contact_trust' && isText(line['level']) ? [' to ', foreign(line['level'])] : []
   const machine: readonly Part[] = isText(line['machine']) ? [' on machine ', foreign(line['machine'].slice(0, 12))] : []
   // The name of the contact is part of the sentence already.
   const about = operation === 'contact_label' ? textOf(line['detail']).replace(/^[^:]*: /, '') : line['detail']
   const detail: readonly Part[] = isText(about) ? [': ', foreign(about)] : []
   const head: readonly Part[] =
-    what !== undefined && isText(agent) ? [`The operator ${what}`, foreign(nameOf(agent))] : ['The operator did ', foreign(operation)]
+    what !== undefined && isText(agent)
+      ? [`The operator ${what}`, foreign(nameOf(agent))]
+      : OWN_OPERATIONS[operation] === undefined
+        ? ['The operator did ', foreign(operation)]
+        : [`The operator ${OWN_OPERATIONS[operation]}`]
   return { parts: [...head, ...machine, ...to, ...detail], tone: 'plain' }
 }
 

@@ -7,19 +7,16 @@ import { readBounded, unreadable } from '../../../base/files.ts'
 import { counted } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { type CommandLine, durationOf } from '../../../cli/parse.ts'
-import { operate, operatorKey } from '../../../clients/operator.ts'
+import { type CreatedEnrolKey, createEnrolKey, isLoopback } from '../../../clients/enrol.ts'
+import { operate } from '../../../clients/operator.ts'
 import { dataDirOf } from '../../../clients/paths.ts'
 import { addressProblem } from '../../../identity/address.ts'
-import { randomBytes } from '../../../identity/hash.ts'
 import { peerIdOf } from '../../../identity/machine-key.ts'
 import { type EntryOwner, aclOfEntries, ownedEntries } from '../../../policy/mesh/enrolled-entries.ts'
 import type { AgentAnswer } from '../../../protocol/api-answers.ts'
 import type { EnrolKeyAnswer, EnrolKeyRecord, EnrolKeysAnswer } from '../../../protocol/api/enrolment.ts'
 import { labelsText } from '../../../protocol/hosts/contact-index.ts'
-import { toHex } from '../../../protocol/ids.ts'
 import { MAX_ENROL_ACL, MAX_ENROL_ADDRESSES } from '../../../protocol/limits/enrolment.ts'
-import { SEED_BYTES } from '../../../protocol/limits/wire.ts'
-import { deriveEnrolSecret, encodeEnrolToken } from '../../../trust/enrolment-token.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
 import { printAnswer, printDone, printHint, printLine, printNotice, printTable } from '../print.ts'
@@ -76,8 +73,6 @@ const addressesOf = (line: CommandLine, { machine_id, addresses }: AgentAnswer):
   return given.length > 0 ? given : addresses
 }
 
-const isLoopback = (address: string): boolean => /^\/(?:ip4\/127\.|ip6\/::1\/)/.test(address)
-
 /** Reads the entries of --allow and checks them as x0x acl check does, with the agent and machine of the operator. */
 const entriesOf = async (context: CliContext, file: string | null, owner: EntryOwner): Promise<string> => {
   if (file === null) return ''
@@ -130,7 +125,7 @@ export const runEnrolCreate = async (context: CliContext, line: CommandLine): Pr
     await printNotice(context, 'warning: the token has only loopback addresses, so only this machine can use it: add --address')
   const file = out === null ? null : await newFile(out)
   try {
-    const made = await create(context, { uses, expires_in_ms, labels, names, acl, agent, addresses })
+    const made = await createEnrolKey(context, { uses, expires_in_ms, labels, names, acl, agent, addresses })
     await file?.writeFile(`${made.token}\n`)
     return await reportCreated(context, made, out)
   } catch (error) {
@@ -141,34 +136,7 @@ export const runEnrolCreate = async (context: CliContext, line: CommandLine): Pr
   }
 }
 
-interface KeyWish {
-  readonly uses: number
-  readonly expires_in_ms: number
-  readonly labels: Readonly<Record<string, string>>
-  readonly names: string | null
-  readonly acl: string
-  readonly agent: AgentAnswer
-  readonly addresses: readonly string[]
-}
-
-interface CreatedKey {
-  readonly key: EnrolKeyRecord
-  readonly token: string
-}
-
-/** The secret of the token is derived here and in the executor process, so that the network process never has it. */
-const create = async (context: CliContext, { agent, addresses, names, acl, ...wish }: KeyWish): Promise<CreatedKey> => {
-  const { agent_id: agentId, machine_id: machineId, name: operator_name } = agent
-  const salt = randomBytes(SEED_BYTES)
-  const body = { salt: toHex(salt), operator_name, ...wish, ...(names !== null && { names }), ...(acl !== '' && { acl }) }
-  const { key } = await operate<EnrolKeyAnswer>(context, '/enrol/create', body)
-  const secret = deriveEnrolSecret(operatorKey(context.api.paths.operatorKey), salt)
-  const expiresAtMs = Date.parse(key.expires_at)
-  const token = encodeEnrolToken({ agentId, machineId, secret, expiresAtMs, hasAcl: acl !== '', addresses })
-  return { key, token }
-}
-
-const reportCreated = async (context: CliContext, { key, token }: CreatedKey, out: string | null): Promise<number> => {
+const reportCreated = async (context: CliContext, { key, token }: CreatedEnrolKey, out: string | null): Promise<number> => {
   const place = out === null ? { token } : { file: out }
   return printAnswer(context, { ok: true, key, ...place }, async () => {
     if (out === null) await printLine(context, token)
