@@ -33,10 +33,12 @@ const NOT_RUN: Readonly<Record<string, string>> = {
   cat: 'reads a token for curl',
   curl: 'asks what test/doors and e2e/openapi.test.ts ask of real doors',
   docker: 'no engine on a test machine; the three nodes are tried by npm run packages -- --check',
+  'dpkg-deb': 'builds the package of a reader',
   git: 'changes of whoever reads it',
   install: 'copies a file to the system',
   journalctl: 'needs a unit of ours in a journal of systemd',
   jq: 'reads what x0x prints',
+  kubectl: 'needs a cluster',
   less: 'needs a reader',
   man: 'shows a page that test/cli/table.test.ts has a formatter take',
   mkdir: 'of a restore, which e2e/keys.test.ts does',
@@ -209,6 +211,7 @@ const ofTheStage = (
   if (before === 'import') return word === '-' ? word : card
   if (word.startsWith('3f2a')) return agentId
   if (word.startsWith('6e1f') || word === 'MACHINE') return machineId
+  if (word === 'web.acl') return file('exec-acl.toml')
   return word === 'payload.bin' || word.includes('exec-acl.toml') ? file(word) : word
 }
 

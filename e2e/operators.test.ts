@@ -315,9 +315,9 @@ test('acl mine shows what the target tells, a human and a program, and what it s
   await bob.restart()
   const shown = await alice.ok('acl', 'mine', 'bob')
   assert.deepEqual(shown.split('\n').slice(0, 3), [
-    'COMMAND                TIME  STDOUT  STDERR  STDIN  DETACH       DESCRIPTION (by its operator)',
-    'echo <INT>             7 s   16 MiB  16 MiB  none   60 s, 8 MiB  Echoes a number.',
-    'printf n%s <URL_PATH>  7 s   16 MiB  16 MiB  none   60 s, 8 MiB  Echoes a number.',
+    'COMMAND                TIME  STDOUT  STDERR  STDIN  DETACH       TERMINAL  DESCRIPTION (by its operator)',
+    'echo <INT>             7 s   16 MiB  16 MiB  none   60 s, 8 MiB  no        Echoes a number.',
+    'printf n%s <URL_PATH>  7 s   16 MiB  16 MiB  none   60 s, 8 MiB  no        Echoes a number.',
   ])
   assert.match(shown, /^<INT>: 1 to 999999/m)
   assert.match(shown, /^Try: x0x --data-dir \S+ exec bob -- COMMAND$/m)

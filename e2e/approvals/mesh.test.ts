@@ -162,7 +162,8 @@ test(
       const { page } = await openPage(t)
       const ui = startUi(t, ['--data-dir', dir, '--json'])
       await page.goto(linkOf(await ui.next()).url)
-      await page.getByText('Approval service connected').waitFor()
+      await page.getByText(/^Connected to/).waitFor()
+      await page.getByRole('navigation').getByRole('link', { name: 'Approvals' }).click()
       return page
     }
     const [ofBob, ofCharlie] = await Promise.all([pageOf(bob), pageOf(charlie)])
@@ -217,7 +218,7 @@ test(
     const seen = alice.startCli(['exec', 'bob', '--stdin-file', '-', '--', 'cat'], { stdin: Buffer.from('what came by the mesh\n') })
     await press(ofBob, 'Allow once')
     await seen.finished
-    await ofBob.getByRole('button', { name: 'Runs' }).click()
+    await ofBob.getByRole('navigation').getByRole('link', { name: 'Runs' }).click()
     await ofBob.getByRole('region', { name: 'End of the output' }).getByText('what came by the mesh').waitFor()
     assert.deepEqual(await seriousFaults(ofBob), [])
   },

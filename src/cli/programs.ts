@@ -143,7 +143,7 @@ export const X0XD: CommandSpec = {
     { flags: '--enrol-as <name>', text: 'Require this name from the operator', goesWith: ['init'] },
     { flags: '--append', text: 'Let the enrolment add entries to an edited ACL', goesWith: ['init'] },
     { flags: '--replace', text: 'First stop the daemon that uses the data directory', conflicts: ['check', 'doctor'] },
-    { flags: '--drain <duration>', text: 'Let its runs end first, up to this time (90s, 5m)', goesWith: ['replace'] },
+    { flags: '--drain <duration>', text: 'Wait up to this time for its runs (5m)', goesWith: ['replace'] },
     { flags: '--drain-timeout <secs>', text: 'On SIGTERM, let runs end first, up to this time' },
     { flags: '--check', text: 'Check configuration and ACL, and exit', conflicts: ['doctor'] },
     { flags: '--doctor', text: 'Check this installation, and exit' },

@@ -76,7 +76,7 @@ const signed = async (context: CliContext, text: Uint8Array, version: number): P
 
 /** `x0x acl sign FILE [--version N] [--out BUNDLE]`. */
 export const runAclSign = async (context: CliContext, line: CommandLine): Promise<number> => {
-  const [[file = ''], out, version] = [line.words, line.value('out'), versionOf(line.value('version'))]
+  const [[file = ''], out, version] = [line.words, line.value('out'), versionOf(line.ownValue('version'))]
   const text = await aclText(file)
   if (out !== null) await assertNewer(out, version)
   const { bundle, signature } = await signed(context, text, version)
