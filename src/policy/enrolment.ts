@@ -1,5 +1,6 @@
 import { expandNodeSet, parseNodeSet } from '../protocol/hosts/node-set.ts'
 import { type AgentId, type MachineId, fromHex, shortId, toHex } from '../protocol/ids.ts'
+import { ENROL_CONTACT_MS } from '../protocol/limits/enrolment.ts'
 import type { EnrolRefusal } from '../protocol/reasons.ts'
 import type { EnrolRequest } from '../protocol/wire/enrolment.ts'
 import { type Contact, nameProblem } from '../trust/contact.ts'
@@ -72,7 +73,10 @@ const judgeAsk = (arrival: EnrolArrival, key: EnrolKey, context: EnrolContext): 
   if (key.revoked) return refused('revoked', `the enrolment key ${key.id} was revoked`)
   if (known !== undefined) {
     const isRetry = key.hosts.includes(known) && isSameHost(arrival, known) && (!known.confirmed || known.attempt === attempt)
-    return isRetry ? retried(arrival, key, known, context) : isCopy(known.name)
+    if (!isRetry) return isCopy(known.name)
+    return wasRemoved(known, context)
+      ? refused('already_enrolled', `the operator has removed ${known.name}: enrol the machine with a new token and new keys`)
+      : retried(arrival, key, known, context)
   }
   if (context.nowMs >= key.expires_at_ms)
     return refused(
@@ -100,6 +104,10 @@ const judgeAsk = (arrival: EnrolArrival, key: EnrolKey, context: EnrolContext): 
   const next = { ...key, hosts: [...key.hosts, host] }
   return { kind: 'allowed', keys: replacedKey(context.keys, next), key: next, host, isNew: true }
 }
+
+/** The contact is written a moment after the use. Later it is missing only if the operator has removed it. */
+const wasRemoved = ({ agent_id, granted_at_ms }: EnrolledHost, { contacts, nowMs }: EnrolContext): boolean =>
+  nowMs - granted_at_ms > ENROL_CONTACT_MS && !contacts.some((one) => one.agent_id === agent_id)
 
 /** The host asks again, because it did not get the answer. The newest process of the host takes over. */
 const retried = (arrival: EnrolArrival, key: EnrolKey, known: EnrolledHost, context: EnrolContext): EnrolVerdict => {

@@ -36,7 +36,8 @@ const subjectOf = (argv: readonly string[]): string => {
   if (argv.length === 0) return 'the request'
   const command = parseFileCommand(argv)
   if (command === null) return `"${commandText(argv)}"`
-  return `${changesFiles(command) ? 'writing' : 'reading'} ${commandText([command.path])}`
+  const does = changesFiles(command) ? 'writing' : command.op === 'read' || command.op === 'hash' ? 'reading' : 'access to'
+  return `${does} ${commandText([command.path])}`
 }
 
 /** A whole command line in one argument, a habit from ssh. */

@@ -7,7 +7,14 @@ import type { Logger } from '../base/log.ts'
 import type { Startable } from '../base/startable.ts'
 import type { CastHeader } from '../protocol/console/asciicast.ts'
 import type { AgentId } from '../protocol/ids.ts'
-import { MAX_AGENT_RECORDINGS, MAX_RECORDING, MAX_RECORDINGS, MAX_RECORDING_FILES, RECORDING_DAYS } from '../protocol/limits/terminal.ts'
+import {
+  MAX_AGENT_RECORDINGS,
+  MAX_RECORDING,
+  MAX_RECORDINGS,
+  MAX_RECORDING_FILES,
+  MAX_RECORDING_FILES_PER_AGENT,
+  RECORDING_DAYS,
+} from '../protocol/limits/terminal.ts'
 import { checkTranscriptsDir, makeTranscriptsDir, nameAt } from './directory.ts'
 import { type RecordingInit, TerminalRecording } from './recording.ts'
 
@@ -54,9 +61,16 @@ export interface RecordingBounds {
   readonly agent: number
   readonly all: number
   readonly files: number
+  readonly agentFiles: number
 }
 
-const BOUNDS: RecordingBounds = { each: MAX_RECORDING, agent: MAX_AGENT_RECORDINGS, all: MAX_RECORDINGS, files: MAX_RECORDING_FILES }
+const BOUNDS: RecordingBounds = {
+  each: MAX_RECORDING,
+  agent: MAX_AGENT_RECORDINGS,
+  all: MAX_RECORDINGS,
+  files: MAX_RECORDING_FILES,
+  agentFiles: MAX_RECORDING_FILES_PER_AGENT,
+}
 
 export interface RecordedRun extends Pick<RecordingInit, 'onRoom' | 'onFailed'> {
   readonly agentId: AgentId
@@ -128,15 +142,19 @@ export class Recordings implements Startable {
   /** Open recordings count with their bound, in addition to their size. */
   async #checkRoom(agent: string): Promise<void> {
     const names = await this.#expire()
-    const { each, agent: ofAgent, all, files } = this.#bounds
-    let [own, total] = [0, 0]
+    const { each, agent: ofAgent, all, files, agentFiles } = this.#bounds
+    let [own, ownFiles, total] = [0, 0, 0]
     for (const name of names) {
       const size = lstatSync(join(this.#directory, recordingFile(name)), { throwIfNoEntry: false })?.size ?? 0
       total += size
-      if (NAME.exec(name)?.[2] === agent) own += size
+      if (NAME.exec(name)?.[2] !== agent) continue
+      own += size
+      ownFiles += 1
     }
     const open = [...this.#open.values()].reduce((sum, count) => sum + count, 0)
-    if (own + (this.#open.get(agent) ?? 0) * each > ofAgent) throw new Error('the recordings of this agent leave no room for one more')
+    const ownOpen = this.#open.get(agent) ?? 0
+    if (own + ownOpen * each > ofAgent || ownFiles + ownOpen > agentFiles)
+      throw new Error('the recordings of this agent leave no room for one more')
     if (total + open * each > all || names.length + open > files)
       throw new Error('the recordings of this machine leave no room for one more')
   }

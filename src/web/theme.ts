@@ -16,7 +16,8 @@ export const applyTheme = (theme: Theme = stored()): void => {
 export const useTheme = (): readonly [Theme, () => void] => {
   const [theme, setTheme] = useState(stored())
   const next = (): void => {
-    const following = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length]!
+    // Two keys can come before the next rendering.
+    const following = THEMES[(THEMES.indexOf(stored()) + 1) % THEMES.length]!
     localStorage.setItem(KEY, following)
     applyTheme(following)
     setTheme(following)

@@ -5,6 +5,7 @@ import fc from 'fast-check'
 
 import { randomBytes } from '../../src/identity/hash.ts'
 import { type EnrolContext, type EnrolVerdict, judgeEnrolment } from '../../src/policy/enrolment.ts'
+import { ENROL_CONTACT_MS } from '../../src/protocol/limits/enrolment.ts'
 import { fromHex, toHex } from '../../src/protocol/ids.ts'
 import type { EnrolRequest } from '../../src/protocol/wire/enrolment.ts'
 import type { EnrolKey } from '../../src/trust/enrolment-keys.ts'
@@ -90,6 +91,16 @@ test('a wrong secret, a key of another operator, a revoked, expired or used-up k
   refusedAs(ask({ agent: 'a' }, { nowMs: key.expires_at_ms }), 'expired', /expired at .* and the clock of the operator says/)
   const { keys } = allowed(ask({ agent: 'a' }, { keys: [{ ...key, uses: 1 }] }))
   refusedAs(ask({ agent: 'b' }, { keys }), 'used_up', /is used up: 1 of 1/)
+})
+
+test('a host that the operator removed does not come back by a retry', () => {
+  const { keys, host } = allowed(ask({ agent: 'a' }))
+  const contacts = [{ name: host.name, agent_id: idOf('a'), machines: [idOf('a')] }] as unknown as EnrolContext['contacts']
+  const later = NOW + ENROL_CONTACT_MS + 1
+  // The daemon may have stopped between the use and the contact.
+  allowed(ask({ agent: 'a' }, { keys, nowMs: NOW + ENROL_CONTACT_MS }))
+  allowed(ask({ agent: 'a' }, { keys, nowMs: later, contacts }))
+  refusedAs(ask({ agent: 'a' }, { keys, nowMs: later }), 'already_enrolled', /removed/)
 })
 
 test('a retry uses nothing, also after expiry; the newest process takes over until the host confirms', () => {

@@ -20,7 +20,7 @@ const NOW = Date.UTC(2026, 4, 21, 9, 42, 18)
 const AGENT = 'a1'.repeat(32)
 const OTHER = 'b2'.repeat(32)
 const MIB = 1024 * 1024
-const BOUNDS: RecordingBounds = { each: MIB, agent: 3 * MIB, all: 5 * MIB, files: 20 }
+const BOUNDS: RecordingBounds = { each: MIB, agent: 3 * MIB, all: 5 * MIB, files: 20, agentFiles: 20 }
 const HEADER = { width: 80, height: 24, timestamp: NOW / 1_000, title: 'htop', term: 'xterm', x0x: { agent_id: AGENT, argv: ['htop'] } }
 
 const recordingsOf = async (t: TestContext, { bounds = BOUNDS, root }: { bounds?: RecordingBounds; root?: string } = {}) => {
@@ -72,7 +72,9 @@ test('a recording has a header, output with times and sizes, and the hash of all
 })
 
 test('whatever a program shows, in whatever pieces, is in its recording', async (t) => {
-  const { begin, directory, recordings } = await recordingsOf(t, { bounds: { each: 64 * MIB, agent: 1e12, all: 1e12, files: 1e6 } })
+  const { begin, directory, recordings } = await recordingsOf(t, {
+    bounds: { each: 64 * MIB, agent: 1e12, all: 1e12, files: 1e6, agentFiles: 1e6 },
+  })
   const pieces = fc.array(fc.uint8Array({ maxLength: 40 }), { maxLength: 30 })
   await fc.assert(
     fc.asyncProperty(pieces, async (all) => {
@@ -90,7 +92,9 @@ test('whatever a program shows, in whatever pieces, is in its recording', async 
 })
 
 test('the program waits while output is written, and goes on when there is room', async (t) => {
-  const { clock, begin, told, directory } = await recordingsOf(t, { bounds: { each: 64 * MIB, agent: 1e12, all: 1e12, files: 20 } })
+  const { clock, begin, told, directory } = await recordingsOf(t, {
+    bounds: { each: 64 * MIB, agent: 1e12, all: 1e12, files: 20, agentFiles: 20 },
+  })
   const recording = await begin()
   const part = Buffer.alloc(MAX_RECORDING_UNWRITTEN / 4, 'x')
   const taken = [1, 2, 3, 4].map(() => recording.output('stdout', part))

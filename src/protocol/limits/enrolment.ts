@@ -6,6 +6,8 @@ export const ENROL_SECRET_BYTES = 20
 export const ENROL_KEY_ID_BYTES = 8
 /** Number that each process of a host draws, so that a retry differs from a copy of the host. */
 export const ENROL_ATTEMPT_BYTES = 16
+/** How long after its use a host may be without a contact, because the operator's daemon stopped between both. Then it was removed. */
+export const ENROL_CONTACT_MS = 10 * 60_000
 /** HMAC-SHA-256. */
 export const ENROL_MAC_BYTES = 32
 /** Addresses of the operator in a token, which people copy. */

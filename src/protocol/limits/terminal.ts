@@ -35,6 +35,8 @@ export const MAX_AGENT_RECORDINGS = 512 * 1024 * 1024
 export const MAX_RECORDINGS = 4 * 1024 * 1024 * 1024
 /** Their number, so that a directory can be read at each start of a command. */
 export const MAX_RECORDING_FILES = 4_000
+/** … and of one agent, so that it cannot take all of them. */
+export const MAX_RECORDING_FILES_PER_AGENT = 500
 /** Days after which a recording is removed. */
 export const RECORDING_DAYS = 90
 /** Output that is not on disk yet. The program waits beyond it. */

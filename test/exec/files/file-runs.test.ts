@@ -73,7 +73,7 @@ test('a denial has what the result of a denied run has', async () => {
     [code, data['denial_reason'], data['agent_id'], data['argv']],
     ['command_denied', 'argv_not_allowed', AGENT, ['@stat', PATH]],
   )
-  assert.match(message, /^bob denied reading \/srv\/file \(argv_not_allowed\)/)
+  assert.match(message, /^bob denied access to \/srv\/file \(argv_not_allowed\)/)
   assert.equal(target.commands.length, 1)
 })
 

@@ -171,7 +171,7 @@ test('a denial says what that of a command says, and is 255; so is an agent that
   ]) {
     const { status, stdout, stderr } = await cli(words)
     assert.deepEqual([status, stdout], [255, ''])
-    assert.match(stderr, /^x0x: bob denied reading \/etc.* \(argv_not_allowed\): no files table.*\n {5}Try: x0x .*acl mine bob\n/)
+    assert.match(stderr, /^x0x: bob denied access to \/etc.* \(argv_not_allowed\): no files table.*\n {5}Try: x0x .*acl mine bob\n/)
   }
   const unknown = await cli(['cp', 'nobody:/a', here])
   assert.deepEqual([unknown.status, unknown.stderr.startsWith('x0x: no contact or agent matches "nobody"')], [255, true])
