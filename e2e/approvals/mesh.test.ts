@@ -219,6 +219,7 @@ test(
     await press(ofBob, 'Allow once')
     await seen.finished
     await ofBob.getByRole('navigation').getByRole('link', { name: 'Runs' }).click()
+    await ofBob.getByRole('link', { name: 'cat', exact: true }).first().click()
     await ofBob.getByRole('region', { name: 'End of the output' }).getByText('what came by the mesh').waitFor()
     assert.deepEqual(await seriousFaults(ofBob), [])
   },
