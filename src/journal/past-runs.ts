@@ -148,8 +148,11 @@ const firstParsed = (lines: readonly Uint8Array[]): ReturnType<typeof parseLine>
 export interface LastBegun {
   /** The last runs that began, oldest first. */
   readonly runs: readonly RunKey[]
-  /** They are all that began after this time, in milliseconds since 1970, or null for the whole journal. NaN means unknown. */
-  readonly since: number | null
+  /**
+   * They are all that began after this time, in milliseconds since 1970. NaN means unknown. A new journal tells nothing of the time before
+   * its first line, because an earlier daemon may have had another journal.
+   */
+  readonly since: number
 }
 
 /**
@@ -157,7 +160,7 @@ export interface LastBegun {
  * read. A missing journal has no runs.
  */
 export const lastBegun = async (path: string, count: number): Promise<LastBegun> => {
-  const { lines, older } = await lastLines(path, { lines: count * LINES_OF_RUN, maxBytes: count * BYTES_OF_RUN })
+  const { lines } = await lastLines(path, { lines: count * LINES_OF_RUN, maxBytes: count * BYTES_OF_RUN })
   const begun = new Map<string, { readonly run: RunKey; readonly ts: string }>()
   const started = new Set<string>()
   for (const line of lines.filter((bytes) => [BEGINS, STARTED, NOT_STARTED].some((text) => bytes.includes(text))).map(parseLine)) {
@@ -171,6 +174,5 @@ export const lastBegun = async (path: string, count: number): Promise<LastBegun>
   const all = [...begun.values()]
   const kept = all.slice(-count)
   const oldest = kept.length < all.length ? kept[0] : firstParsed(lines)
-  const isWhole = !older && kept.length === all.length
-  return { runs: kept.map(({ run }) => run), since: isWhole ? null : Date.parse(oldest?.ts ?? '') }
+  return { runs: kept.map(({ run }) => run), since: Date.parse(oldest?.ts ?? '') }
 }

@@ -14,7 +14,7 @@ test('the last runs of other agents that have begun are told, across a rotation,
   for (const event of [localRequest(4), requestEvent(5, ['echo', '"event":"request"']), startedEvent(5)]) await journal.append(event)
   await appendFile(path, '{"ts":"torn","event":"request"')
   assert.deepEqual((await lastBegun(path, 10)).runs, [runKey(1), runKey(3), runKey(5)])
-  assert.equal((await lastBegun(path, 10)).since, null)
+  assert.ok((await lastBegun(path, 10)).since <= Date.now())
   const { runs, since } = await lastBegun(path, 1)
   assert.deepEqual(runs, [runKey(5)])
   assert.ok(Number.isFinite(since))

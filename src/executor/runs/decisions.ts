@@ -138,7 +138,7 @@ export class Decisions {
     const { runs, since } = await reports.lastBegun()
     for (const { agent_id, machine_id, request_id } of runs)
       this.#use(agent_id, knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
-    const isCovered = since === null || since <= clock.now() - COVERED_MS
+    const isCovered = since <= clock.now() - COVERED_MS
     this.#knowsBefore = isCovered ? { until: clock.monotonic() + KNOWN_AFTER_START_MS, left: MAX_RECENT_RUNS / 2 } : NOTHING_BEFORE
   }
 

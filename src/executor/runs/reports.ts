@@ -48,10 +48,10 @@ export class Reports {
   async lastBegun(): Promise<LastBegun> {
     const { journal, log } = this.#deps
     try {
-      return journal === null ? { runs: [], since: null } : await lastBegun(journal.path, MAX_RECENT_RUNS)
+      return journal === null ? { runs: [], since: Number.NaN } : await lastBegun(journal.path, MAX_RECENT_RUNS)
     } catch (error) {
       log.error({ error: errorText(error) }, 'which runs began before this start cannot be read: an id of theirs may run again')
-      return { runs: [], since: Number.POSITIVE_INFINITY }
+      return { runs: [], since: Number.NaN }
     }
   }
 

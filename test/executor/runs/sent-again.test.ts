@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { randomUUID } from 'node:crypto'
-import { readFile, writeFile } from 'node:fs/promises'
+import { readFile, rename, writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
 
 import fc from 'fast-check'
@@ -20,6 +20,8 @@ interface Copy {
   readonly frame: Uint8Array
 }
 
+/** After this, the audit log tells of the minute before a start. */
+const OLD_LOG_MS = 61_000
 const NOWHERE = { stdout: 0, stderr: 0 }
 
 const copyOf = async (host: ExecutorHost, link: FakeLink, id: string = randomUUID()): Promise<Copy> => {
@@ -80,7 +82,9 @@ test('nothing is certain of a Request that was taken or denied, or of a nonce th
 })
 
 test('after a restart, a Request without a line in the audit log never began, and it is taken once', async (t) => {
-  const { host, network, link } = await ExecutorHost.linked(t)
+  const clock = new ManualClock(Date.now())
+  const { host, network, link } = await ExecutorHost.linked(t, { clock })
+  await clock.advance(OLD_LOG_MS)
   const [lost, taken] = [await copyOf(host, link), await copyOf(host, link)]
   await deliver(link, taken).exit()
   network.client.stop()
@@ -100,6 +104,7 @@ test('after a restart, a Request without a line in the audit log never began, an
 test('an audit log that does not tell of the time before the start makes nothing certain, nor does a start that is long ago', async (t) => {
   const clock = new ManualClock(Date.now())
   const { host, network, link } = await ExecutorHost.linked(t, { clock })
+  await clock.advance(OLD_LOG_MS)
   const lost = await copyOf(host, link)
   network.client.stop()
   await host.stop()
@@ -116,6 +121,20 @@ test('an audit log that does not tell of the time before the start makes nothing
   await host.boot()
   const last = await (await host.connect()).link(host.peer)
   assert.equal(await unseen(await resume(last, lost)), false)
+})
+
+test('a new audit log makes nothing certain, because the earlier daemon may have had another one', async (t) => {
+  const clock = new ManualClock(Date.now())
+  const { host, network, link } = await ExecutorHost.linked(t, { clock })
+  await clock.advance(OLD_LOG_MS)
+  const ran = await copyOf(host, link)
+  assert.equal((await deliver(link, ran).exit()).code, 0)
+  network.client.stop()
+  await host.stop()
+  await rename(host.journalPath, `${host.journalPath}.elsewhere`)
+  await host.boot()
+  const next = await (await host.connect()).link(host.peer)
+  assert.equal(await unseen(await resume(next, ran)), false)
 })
 
 test("a stranger is told nothing, and another pair nothing of this pair's nonces, which stay good", async (t) => {
