@@ -1,5 +1,5 @@
 import { rm } from 'node:fs/promises'
-import type { Clock } from '../base/clock.ts'
+import type { Clock, Timer } from '../base/clock.ts'
 import { errorText } from '../base/errors.ts'
 import { writeFileAtomic } from '../base/files.ts'
 import type { Logger } from '../base/log.ts'
@@ -10,7 +10,11 @@ import type { AclSigning } from '../policy/mesh/accepted-acl.ts'
 import type { LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { DatagramSocket, checkDatagrams } from '../process/datagram-sender.ts'
 
+/** Pause before the version of a signed ACL is written again, for example after the disk was full. */
+const REMEMBER_AGAIN_MS = 60_000
+
 interface AclCopyComponents {
+  readonly clock: Clock
   readonly log: Logger
   /** Null if the host names no signers. */
   readonly signing: Pick<AclSigning, 'remember'> | null
@@ -22,12 +26,16 @@ interface AclCopyComponents {
  */
 export class AclCopy implements Startable {
   readonly #log: Logger
+  readonly #clock: Clock
   readonly #signing: Pick<AclSigning, 'remember'> | null
   readonly #path: string
   readonly #loaded: () => LoadedAcl
+  /** Set while the copy or the version could not be written. */
+  #again: Timer | null = null
 
   constructor(components: AclCopyComponents, init: { readonly path: string; readonly loaded: () => LoadedAcl }) {
     this.#log = components.log
+    this.#clock = components.clock
     this.#signing = components.signing
     this.#path = init.path
     this.#loaded = init.loaded
@@ -37,18 +45,34 @@ export class AclCopy implements Startable {
   async start(): Promise<void> {
     const { bytes, signature } = this.#loaded()
     await this.#signing?.remember(signature)
-    await (bytes === null ? this.stop() : writeFileAtomic(this.#path, bytes))
+    await (bytes === null ? this.#remove() : writeFileAtomic(this.#path, bytes))
   }
 
-  /** Writes the ACL after a reload. On failure the copy is removed, because the earlier content is out of force. */
+  /**
+   * Writes the ACL after a reload. On failure the copy is removed, because the earlier content is out of force, and it is tried again. An
+   * older version could take effect at the next start otherwise.
+   */
   async renew(): Promise<void> {
-    await this.start().catch(async (error: unknown) => {
+    this.#again?.cancel()
+    this.#again = null
+    try {
+      await this.start()
+    } catch (error) {
       this.#log.error({ err: errorText(error) }, 'the ACL in force could not be copied, or its version not be kept')
-      await this.stop()
-    })
+      await this.#remove()
+      this.#again = this.#clock.setTimeout(() => void this.renew(), REMEMBER_AGAIN_MS, { unref: true })
+    }
   }
 
+  /** Removes the copy. A version that could not be written is tried for the last time. */
   async stop(): Promise<void> {
+    if (this.#again !== null) await this.renew()
+    this.#again?.cancel()
+    this.#again = null
+    await this.#remove()
+  }
+
+  async #remove(): Promise<void> {
     await rm(this.#path, { force: true })
   }
 }

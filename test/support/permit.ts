@@ -10,6 +10,7 @@ import { Slots } from '../../src/policy/slots.ts'
 import { ALICE, alice, LAPTOP } from './acl-text.ts'
 
 export interface PermitOptions {
+  readonly watch?: boolean
   readonly limits?: Partial<RunLimits>
   readonly timeout_ms?: number
   readonly cwd?: string
@@ -28,7 +29,7 @@ export const permitFor = (argv: readonly string[], options: PermitOptions = {}):
     stdin: true,
     terminal: false,
     record: false,
-    watch: false,
+    watch: options.watch ?? false,
     line: 1,
   }
   const acl: Acl = {

@@ -150,7 +150,7 @@ export class PeerRun {
   #killed = false
   #isRecorded = false
   #isWatchable = false
-  #isWatched = false
+  #isFollowed = false
 
   constructor(deps: PeerRunDeps, init: PeerRunInit) {
     this.#deps = deps
@@ -210,11 +210,11 @@ export class PeerRun {
     this.#warn({ kind: cause, amount: null }, null)
   }
 
-  /** Notifies the requester once that an operator of this machine looks on. */
+  /** Notifies the requester once that an operator of this machine looks on, at the start of the command if it waits for an approval. */
   watched(): void {
-    if (!this.#isWatchable || this.#isWatched) return
-    this.#isWatched = true
-    this.#execution?.warn({ kind: 'session_watched', amount: null })
+    if (this.#isFollowed) return
+    this.#isFollowed = true
+    if (this.#isWatchable) this.#execution?.warn({ kind: 'session_watched', amount: null })
   }
 
   kill(): void {
@@ -267,7 +267,7 @@ export class PeerRun {
       // The output of a terminal is private, unless the requester knows that operators may look on.
       report: reportTo(reporter, report, { output: 'command' in permit || permit.terminal === null || permit.watch === true }),
       recording,
-      notices: 'command' in permit ? [] : noticesOf(permit),
+      notices: 'command' in permit ? [] : noticesOf(permit, this.#isFollowed),
       output: {
         push: (stream, data) => output.push(stream, data),
         started: ({ pid }) => {
@@ -311,7 +311,8 @@ export class PeerRun {
 }
 
 /** Notices about other readers of the output. */
-const noticesOf = ({ record = false, watch = false }: Permit): readonly SessionNotice[] => [
+const noticesOf = ({ record = false, watch = false }: Permit, isFollowed: boolean): readonly SessionNotice[] => [
   ...(record ? ['session_recorded' as const] : []),
   ...(watch ? ['session_watchable' as const] : []),
+  ...(watch && isFollowed ? ['session_watched' as const] : []),
 ]

@@ -331,7 +331,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
     { ...held, acl, trees, clock, counters, desk, deskCounts: () => desk.counts(), cleanup, journal, log, outgoing },
     { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs, groups },
   )
-  const aclCopy = new AclCopy({ log, signing }, { path: paths.loadedAcl, loaded: () => executor.acl })
+  const aclCopy = new AclCopy({ clock, log, signing }, { path: paths.loadedAcl, loaded: () => executor.acl })
   return {
     executor,
     agentId: signer.agentId,

@@ -270,3 +270,21 @@ for (const title of ['while its request is being written down', 'before it may s
     assert.ok(recorder.events.includes('killed'))
     assert.deepEqual(recorder.events.slice(-3), ['exec.finished', 'ended by 9', 'exit 1'])
   })
+
+test('an operator who looks on while a run waits for its approval is told of once it is known that it may be watched', async (t) => {
+  for (const watch of [true, false]) {
+    const recorder = new Recorder(t)
+    const { awaited, decided } = approval()
+    const run = await recorder.run(awaited)
+    const done = run.execute()
+    run.watched()
+    run.watched()
+    const admitted = await recorder.admitted()
+    decided.resolve({ ...admitted, permit: permitFor([await script(t, 'exit 3')], { watch }) })
+    await done
+    assert.deepEqual(
+      recorder.events.filter((event) => event.startsWith('note session_')),
+      watch ? ['note session_watchable', 'note session_watched'] : [],
+    )
+  }
+})
