@@ -27,7 +27,6 @@ import { doctor } from '../../doctor/doctor.ts'
 import { examinerOf } from '../../doctor/examiner.ts'
 import { type Finding, reportFindings } from '../../doctor/findings.ts'
 import type { ReloadOutcome } from '../../executor/acl-reload.ts'
-import type { LoadedAcl } from '../../policy/mesh/load-acl.ts'
 import { loadPrimitives } from '../../identity/primitives.ts'
 import type { WorkList } from '../../protocol/handover.ts'
 import { MAX_DRAIN_MS } from '../../protocol/limits/daemon.ts'
@@ -118,19 +117,17 @@ const launcherGone = async (): Promise<void> =>
     process.channel?.unref()
   })
 
-/** The permissions of this daemon, or the next step if it allows no commands. */
+/** The permissions of this daemon, or the next step if it allows nothing. Patterns count as commands. */
 const allowsText = (daemon: Daemon, flags: DaemonFlags): string => {
-  const count = allowedCommands(daemon.acl())
-  return count === 0
+  const { acl, status } = daemon.acl()
+  const entries = status === 'enabled' ? acl.allow : []
+  const commands = entries.reduce((sum, { commands, asking }) => sum + commands.length + asking.patterns.length, 0)
+  const roots = entries.reduce((sum, { files }) => sum + files.length, 0)
+  const allowed = [...(commands > 0 ? [counted(commands, 'command')] : []), ...(roots > 0 ? [`files below ${counted(roots, 'root')}`] : [])]
+  return allowed.length === 0
     ? `Nothing is allowed yet. Next: ${shellWords(['x0x', 'invite', 'NAME', ...instanceFlags(flags)])}`
-    : `The ACL allows ${counted(count, 'command')}`
+    : `The ACL allows ${allowed.join(' and ')}`
 }
-
-/** Commands that the ACL allows, including patterns. */
-const allowedCommands = ({ acl, status }: LoadedAcl): number =>
-  status === 'enabled'
-    ? acl.allow.reduce((sum, { commands, asking, files }) => sum + commands.length + asking.patterns.length + files.length, 0)
-    : 0
 
 /** Two lines for programs, with full IDs and the permissions. One short line on a terminal. */
 const readyText = ({ paths }: DaemonConfig, daemon: Daemon, flags: DaemonFlags): string => {
