@@ -1,35 +1,13 @@
 import type { PageSources } from '../../src/doors/page/services.ts'
 import { MAX_PAGE_CELLS, MAX_PAGE_ROWS } from '../../src/protocol/limits/page.ts'
 import type { PageContactChange } from '../../src/protocol/page.ts'
-import type { PageContact, PagePeer, PageRun, PageRunFacts } from '../../src/protocol/page-lists.ts'
+import type { PageContact, PagePeer, PageRun } from '../../src/protocol/page-lists.ts'
+import { NO_RUN_FACTS } from '../../src/programs/ui/run-index.ts'
 import { sliceOf } from '../../src/programs/ui/slices.ts'
 import { pageFanout, pagePeer, pageRun } from '../../test/support/page-host.ts'
 
 const PEERS = 1_000
 const RUNS = 10_000
-
-/** Facts of a run, none of which is known. */
-export const NO_RUN_FACTS: PageRunFacts = {
-  door: null,
-  session: null,
-  matched_acl: null,
-  approved_by: null,
-  timeout_ms: null,
-  keep_bytes: null,
-  account: null,
-  executable: null,
-  cwd: null,
-  env: [],
-  pid: null,
-  containment: null,
-  terminal: false,
-  stdin_bytes: null,
-  stdout_bytes: null,
-  stderr_bytes: null,
-  truncated: false,
-  detail: null,
-  warnings: [],
-}
 
 const RESULTS: readonly Partial<PageRun>[] = [
   {},

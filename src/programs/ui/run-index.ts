@@ -19,7 +19,8 @@ export interface RunTail {
   readonly truncated: boolean
 }
 
-const NO_FACTS: PageRunFacts = {
+/** Facts of a run, none of which is known. */
+export const NO_RUN_FACTS: PageRunFacts = {
   door: null,
   session: null,
   matched_acl: null,
@@ -142,7 +143,7 @@ export class RunIndex {
     run.detached = detach !== undefined
     run.result = 'unknown'
     run.facts = {
-      ...NO_FACTS,
+      ...NO_RUN_FACTS,
       stdin_bytes: numberIn(line['stdin_bytes']),
       timeout_ms: numberIn(line['timeout_ms'] ?? detach?.['lifetime_ms']),
       keep_bytes: numberIn(detach?.['keep_bytes']),
@@ -228,7 +229,7 @@ export class RunIndex {
       duration_ms: null,
       fanout_id: null,
       detached: false,
-      facts: NO_FACTS,
+      facts: NO_RUN_FACTS,
     }
   }
 
@@ -240,7 +241,7 @@ export class RunIndex {
     run.detached = line['keep_bytes'] !== undefined
     if (line['argv_cut'] !== undefined) run.argv_cut = true
     run.facts = {
-      ...NO_FACTS,
+      ...NO_RUN_FACTS,
       door: isMesh ? 'mesh' : textIn(line['door']),
       session: textIn(line['session_id']),
       matched_acl: textIn(line['matched_acl']),

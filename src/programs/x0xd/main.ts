@@ -117,7 +117,7 @@ const launcherGone = async (): Promise<void> =>
     process.channel?.unref()
   })
 
-/** The permissions of this daemon, or the next step if it allows nothing. Patterns count as commands. */
+/** The permissions of this daemon, or the next step if no command or file is allowed. Patterns count as commands. */
 const allowsText = (daemon: Daemon, flags: DaemonFlags): string => {
   const { acl, status } = daemon.acl()
   const entries = status === 'enabled' ? acl.allow : []
