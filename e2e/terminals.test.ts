@@ -142,9 +142,8 @@ test('the end of the client, even by SIGKILL, hangs up the program', async () =>
 
 test('closing the window ends the command line and the program', { skip: NO_TMUX }, async (t) => {
   const tmux = await Tmux.make(t)
-  await inTmux(tmux, alice, '-t bob -- cat')
-  await typeLine(tmux, 'one')
-  await until('it runs', async () => (await tmux.lines()).filter((line) => line === 'one').length >= 2)
+  await inTmux(tmux, alice, `-t bob -- ${programs.hears}`)
+  await tmux.shows(/^ready$/)
   // Waits until no process of the window is left.
   await tmux.close()
   await until('it has ended', async () => (await bob.diagnostics()).active_sessions === 0)

@@ -47,12 +47,23 @@ class PausingAgent {
 
   /** Answers once it is attached, refused or told the end. */
   async attach(request_id: string, from = 0): Promise<Answer & { readonly isAttached: boolean }> {
-    const asked = { ...(await this.#parties()), request_id, ask: 'attach' as const, from }
-    const body = execDetachedAsk.encode(asked)
-    const signature = await this.#link.peer.signer.sign(EXEC_DETACHED_ASK_DOMAIN, body)
-    const answer = this.#open(asked, { type: 'detached_ask', body, signature })
+    const answer = await this.#ask({ request_id, ask: 'attach', from })
     await soon(() => answer.frames.length > 0)
     return { ...answer, isAttached: answer.frames[0]?.type === 'detached' }
+  }
+
+  async stateOf(request_id: string): Promise<string | undefined> {
+    const { frames, closed } = await this.#ask({ request_id, ask: 'state', from: 0 })
+    await closed
+    const [frame] = frames
+    return frame?.type === 'detached' ? frame.state : undefined
+  }
+
+  async #ask({ request_id, ask, from }: { request_id: string; ask: 'attach' | 'state'; from: number }): Promise<Answer> {
+    const asked = { ...(await this.#parties()), request_id, ask, from }
+    const body = execDetachedAsk.encode(asked)
+    const signature = await this.#link.peer.signer.sign(EXEC_DETACHED_ASK_DOMAIN, body)
+    return this.#open(asked, { type: 'detached_ask', body, signature })
   }
 
   async #parties() {
@@ -114,7 +125,7 @@ test(
     assert.equal(reasonOf(refused.frames[0]), 'concurrency_limit_reached')
     // The end of a run that is over takes no place, so a wait that has none gets it too.
     const quick = await agent.start([host.program('quick')])
-    await soon(async () => (await host.events(quick)).includes('exit'))
+    assert.ok(await soon(async () => (await agent.stateOf(quick)) === 'ended'))
     const fromStart = await agent.attach(quick)
     assert.equal(reasonOf(fromStart.frames[0]), 'concurrency_limit_reached')
     const end = await agent.attach(quick, Buffer.byteLength('out\n'))
