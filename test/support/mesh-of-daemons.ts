@@ -57,6 +57,8 @@ export interface RunningCli {
   readonly finished: Promise<CliResult>
   /** Resolves when stdout holds this text. */
   printed(text: string): Promise<void>
+  /** Resolves when stderr holds this text. */
+  said(text: string): Promise<void>
 }
 
 export interface CliOptions {
@@ -88,7 +90,10 @@ export const startCli = (argv: readonly string[], options: CliOptions = {}): Run
       for (const listener of listeners) listener()
     })
   }
-  child.stderr?.setEncoding('utf8').on('data', (text: string) => (stderr += text))
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text
+    for (const listener of listeners) listener()
+  })
   if (options.stdin !== undefined) {
     child.stdin?.on('error', () => undefined)
     child.stdin?.end(options.stdin)
@@ -99,10 +104,10 @@ export const startCli = (argv: readonly string[], options: CliOptions = {}): Run
     stderr,
     ms: performance.now() - began,
   }))
-  const printed = async (text: string): Promise<void> =>
+  const shown = async (text: string, output: () => { includes(text: string): boolean }): Promise<void> =>
     new Promise((resolve, reject) => {
       const look = (): void => {
-        if (!Buffer.concat(chunks).includes(text)) return
+        if (!output().includes(text)) return
         listeners.delete(look)
         resolve()
       }
@@ -110,7 +115,9 @@ export const startCli = (argv: readonly string[], options: CliOptions = {}): Run
       look()
       void finished.then((result) => reject(new Error(`ended with ${result.status} before it printed ${text}: ${result.stderr}`)))
     })
-  return { child, finished, printed }
+  const printed = async (text: string): Promise<void> => shown(text, () => Buffer.concat(chunks))
+  const said = async (text: string): Promise<void> => shown(text, () => stderr)
+  return { child, finished, printed, said }
 }
 
 /** The environment without what would change who answers. */
