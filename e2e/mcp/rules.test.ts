@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
-import { appendFile } from 'node:fs/promises'
+import { appendFile, mkdir, realpath } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
@@ -9,6 +9,7 @@ import type { Tool } from '@modelcontextprotocol/client'
 import { entryText } from '../../src/policy/mesh/suggest.ts'
 import { mcpPlace, startMcp, X0X } from '../../test/support/mcp-server.ts'
 import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+import { tempDir } from '../../test/support/temp-dir.ts'
 
 // `x0x mcp --rules bob` beside alice's daemon: what bob allows her is her agent's tools.
 
@@ -181,6 +182,23 @@ test('without a configuration that lets the target be asked nothing starts', asy
     assert.equal(status, 2, stderr)
     assert.match(stderr, text)
   }
+})
+
+test('--init with --rules writes all that the tools of a target need', async (t) => {
+  await allow(['sleep', '<INT>'])
+  const dir = await realpath(await tempDir(t))
+  const [root, config] = [join(dir, 'app'), join(dir, 'mcp.toml')]
+  await mkdir(root)
+  const words = [X0X, 'mcp', '--init', root, '--config', config, '--whoami', 'reviewer', '--rules', 'bob']
+  const env = { ...process.env, X0X_DATA_DIR: alice.dir }
+  const { status, stdout, stderr } = spawnSync(process.execPath, words, { encoding: 'utf8', env })
+  assert.equal(status, 0, stderr)
+  assert.match(stderr, /Its tools are the commands that bob lists .*x0x acl mine bob/)
+  assert.deepEqual(JSON.parse(stdout).mcpServers.bob.args, ['mcp', '--whoami', 'reviewer', '--config', config, '--rules', 'bob'])
+  const { client, run } = await startMcp(t, {}, { ...options(), place: { dir, root, config, journal: join(dir, 'mcp.log') } })
+  const names = (await client.listTools()).tools.map(({ name }) => name)
+  assert.ok(names.includes('bob_sleep') && !names.includes('exec_status'), names.join(' '))
+  assert.equal((await run('bob_sleep', { int: 1 })).success, true)
 })
 
 test('the entry that x0x invite prints makes a tool, and the doctor warns of nothing about it', async (t) => {

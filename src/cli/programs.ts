@@ -27,12 +27,13 @@ export const MCP: CommandSpec = {
     {
       flags: '--rules <agent>',
       text: 'Offer one tool for each command that agent allows',
-      conflicts: IN_PLACE_OF_SERVING,
+      conflicts: ['check'],
     },
     VERSION_OPTION,
   ],
   examples: [
     'x0x mcp --init ~/myapp                             write a first configuration',
+    'x0x mcp --init ~/myapp --rules bob                 the same, with the commands that bob allows as tools',
     'x0x mcp --check --config ~/agent.toml              check a configuration',
     'x0x mcp --whoami reviewer                          serve with /etc/rexd/config.toml',
     'x0x mcp --whoami reviewer --config ~/agent.toml    serve with your own configuration',

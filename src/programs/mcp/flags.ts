@@ -26,6 +26,8 @@ export type McpFlags =
       readonly whoami: string
       /** Null for the default place. */
       readonly config: string | null
+      /** The agent whose rules become the tools, or null. */
+      readonly rules: string | null
     }
 
 /** Length limit of an agent's ID or name. */
@@ -38,15 +40,18 @@ export const mcpFlags = (line: CommandLine): McpFlags => {
   const config = line.value('config')
   if (line.has('check')) return { mode: 'check', config: config ?? DEFAULT_REXD_CONFIG, json: line.has('json'), given: line.given }
   const directory = line.value('init')
-  if (directory !== null)
-    return { mode: 'init', directory, whoami: whoamiOf(line.value('whoami') ?? FIRST_NAME), config: line.has('config') ? config : null }
+  const rules = rulesOf(line.value('rules'))
+  if (directory !== null) {
+    const whoami = whoamiOf(line.value('whoami') ?? FIRST_NAME)
+    return { mode: 'init', directory, whoami, config: line.has('config') ? config : null, rules }
+  }
   return {
     mode: 'serve',
     whoami: whoamiOf(line.value('whoami')),
     config: config ?? DEFAULT_REXD_CONFIG,
     answerWithinMs: answerWithinOf(line.value('answer-within-ms')),
     record: line.value('record'),
-    rules: rulesOf(line.value('rules')),
+    rules,
   }
 }
 
@@ -60,7 +65,8 @@ const whoamiOf = (name: string | null): string => {
 }
 
 const rulesOf = (agent: string | null): string | null => {
-  if (agent === null || (agent !== '' && agent.length <= MAX_ID_TEXT && isVisible(agent))) return agent
+  // In `security.allow_targets`, which --init writes, "*" is every agent.
+  if (agent === null || (agent !== '' && agent !== '*' && agent.length <= MAX_ID_TEXT && isVisible(agent))) return agent
   throw usage(`--rules: ${JSON.stringify(agent)} is not a name or ID of an agent`)
 }
 

@@ -2,6 +2,7 @@ import { fstatSync, readlinkSync, statSync } from 'node:fs'
 import { mkdir, unlink, writeFile } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
 import { AppError, attempt, errnoOf } from '../../base/errors.ts'
+import { shellWord } from '../../base/format.ts'
 import { absolutePath } from '../../base/home.ts'
 import { realPath } from '../../base/path-resolution.ts'
 import type { Environment } from '../../base/runtime.ts'
@@ -10,15 +11,22 @@ import { loadRexdConfig } from '../../config/rexd-config.ts'
 import { isWithin } from '../../policy/local/authorize.ts'
 import type { McpFlags } from './flags.ts'
 
+type Init = Extract<McpFlags, { mode: 'init' }>
+
 /** Commands that take no argument from the agent and read no file that it could write. */
 const FIRST_COMMANDS: readonly (readonly string[])[] = [['true'], ['date'], ['pwd'], ['ls', '-la']]
 
 const ruleText = (argv: readonly string[]): string => `[[security.allow_commands]]\nargv = ${JSON.stringify(argv)}\n`
 
-const configText = (
-  root: string,
-  journal: string,
-): string => `# Rights of an AI agent that uses the tools of \`x0x mcp\`. See docs/ai-agents.md and docs/config.md.
+const configText = ({
+  root,
+  journal,
+  rules,
+}: {
+  root: string
+  journal: string
+  rules: string | null
+}): string => `# Rights of an AI agent that uses the tools of \`x0x mcp\`. See docs/ai-agents.md and docs/config.md.
 
 [security]
 allow_shell = false
@@ -31,7 +39,7 @@ allow_write = true
 allow_env = []
 pass_env = []
 # Agents of the mesh that may run commands. Their ACLs also decide.
-allow_targets = []
+allow_targets = ${JSON.stringify(rules === null ? [] : [rules])}
 
 # Where commands run, and which of them need approval (docs/modes.md). Without this table, commands run on this machine within
 # the rules below, without approval. The host "gateway" needs an approval service: x0xd, or x0x desk.
@@ -84,19 +92,23 @@ const write = async (path: string, text: string): Promise<void> => {
 }
 
 /** The entry for an agent runtime, which may start elsewhere and without the variables that select the daemon. */
-const entryText = (whoami: string, config: string, { X0X_NAME, X0X_DATA_DIR: dataDir }: Environment): string => {
+const entryText = (
+  { whoami, rules }: Pick<Init, 'whoami' | 'rules'>,
+  config: string,
+  { X0X_NAME, X0X_DATA_DIR: dataDir }: Environment,
+): string => {
   const env = {
     ...(X0X_NAME !== undefined && { X0X_NAME }),
     ...(dataDir !== undefined && { X0X_DATA_DIR: absolutePath('X0X_DATA_DIR', dataDir) }),
   }
-  const server = { command: 'x0x', args: ['mcp', '--whoami', whoami, '--config', config] }
-  return `${JSON.stringify({ mcpServers: { x0x: { ...server, ...(Object.keys(env).length > 0 && { env }) } } }, null, 2)}\n`
+  const server = { command: 'x0x', args: ['mcp', '--whoami', whoami, '--config', config, ...(rules === null ? [] : ['--rules', rules])] }
+  return `${JSON.stringify({ mcpServers: { [rules ?? 'x0x']: { ...server, ...(Object.keys(env).length > 0 && { env }) } } }, null, 2)}\n`
 }
 
 /**
  * Writes a first configuration for a directory. The JSON for the agent runtime goes to standard output, everything else to standard error.
  */
-export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mode: 'init' }>, env: Environment): Promise<number> => {
+export const init = async ({ directory, whoami, config, rules }: Init, env: Environment): Promise<number> => {
   const root = rootOf(directory)
   const path = absolutePath('--config', config ?? firstConfig(root, env))
   const journal = join(dirname(path), `${basename(path, '.toml')}.log`)
@@ -106,7 +118,7 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
   const keys = dataDirOf(instanceChoice({ name: null, dataDir: null }, env))
   if (isWithin(keys, root) || isWithin(root, keys))
     throw new AppError('bad_config', `--init: the AI agent could read the keys of x0x in ${keys}; choose another directory`)
-  await write(path, configText(root, journal))
+  await write(path, configText({ root, journal, rules }))
   try {
     await loadRexdConfig(path, env)
   } catch (error) {
@@ -116,6 +128,7 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
   process.stderr.write(
     [
       `Wrote ${path}: files below ${root}, no shell, and these commands: ${FIRST_COMMANDS.map((argv) => argv.join(' ')).join(', ')}.`,
+      ...(rules === null ? [] : [`Its tools are the commands that ${rules} lists for this machine (x0x acl mine ${shellWord(rules)}).`]),
       `The audit log is ${journal}.`,
       'Add the JSON to the file of your AI runtime (docs/ai-agents.md lists the files), then check it:',
       `x0x mcp --check --config ${path}`,
@@ -127,6 +140,6 @@ export const init = async ({ directory, whoami, config }: Extract<McpFlags, { mo
     process.stderr.write(
       `${output} is below ${root}, where the AI agent may write, so it could change what its runtime starts. Keep the file where the AI agent cannot write.\n`,
     )
-  process.stdout.write(entryText(whoami, path, env))
+  process.stdout.write(entryText({ whoami, rules }, path, env))
   return 0
 }

@@ -8,16 +8,17 @@ import { lineOf } from '../../support/line-of.ts'
 const flags = (...argv: string[]) => mcpFlags(lineOf(MCP, argv))
 
 test('options of a server mean nothing where none is to be, and are refused there', () => {
-  const instead = [['--init', '/srv'], ['--check']]
+  const rules = ['--rules', 'bob']
   const ofServers = [
     ['--record', '/tmp/record'],
-    ['--rules', 'bob'],
     ['--answer-within-ms', '1000'],
   ]
-  for (const one of instead)
-    for (const other of ofServers)
-      assert.throws(() => flags('--whoami', 'reviewer', ...one, ...other), { code: 'bad_config' }, [...one, ...other].join(' '))
-  const served = flags('--whoami', 'reviewer', ...ofServers.flat())
+  const refused = [
+    ...ofServers.map((other) => ['--init', '/srv', ...other]),
+    ...[...ofServers, rules].map((other) => ['--check', ...other]),
+  ]
+  for (const words of refused) assert.throws(() => flags('--whoami', 'reviewer', ...words), { code: 'bad_config' }, words.join(' '))
+  const served = flags('--whoami', 'reviewer', ...ofServers.flat(), ...rules)
   assert.deepEqual(served, {
     mode: 'serve',
     whoami: 'reviewer',
@@ -26,6 +27,13 @@ test('options of a server mean nothing where none is to be, and are refused ther
     record: '/tmp/record',
     rules: 'bob',
   })
+})
+
+test('--init takes the agent whose rules become tools, and every agent is none', () => {
+  const init = { mode: 'init', directory: '/srv', whoami: 'agent', config: null }
+  assert.deepEqual(flags('--init', '/srv', '--rules', 'bob'), { ...init, rules: 'bob' })
+  assert.deepEqual(flags('--init', '/srv'), { ...init, rules: null })
+  assert.throws(() => flags('--init', '/srv', '--rules', '*'), { code: 'bad_config', message: /"\*" is not a name/ })
 })
 
 test('a server without --whoami says that it is missing; an empty name is another mistake', () => {
