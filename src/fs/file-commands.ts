@@ -1,7 +1,7 @@
 import { type BigIntStats, constants } from 'node:fs'
 import { type FileHandle, lstat, mkdir } from 'node:fs/promises'
 import { getSystemErrorMessage } from 'node:util'
-import { AppError, errorText, isAppError } from '../base/errors.ts'
+import { AppError, errnoOf, errorText, isAppError } from '../base/errors.ts'
 import type { TimeSlice } from '../base/time-slices.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import {
@@ -184,6 +184,13 @@ const makeDirectory = async ({ files, limits }: PermittedFileCommand, { mode }: 
     if (found.info.isDirectory()) return
     throw systemError('EEXIST')
   }
-  await mkdir(directory!.at(name))
+  try {
+    await mkdir(directory!.at(name))
+  } catch (error) {
+    const status = errnoOf(error) === 'EEXIST' ? await lstat(directory!.at(name)).catch(() => null) : null
+    // Another command has made it meanwhile.
+    if (status?.isDirectory() === true) return
+    throw error
+  }
   await giveMade([{ parent: directory!, name }], limits, mode ?? undefined)
 }

@@ -1,12 +1,12 @@
 import { createHash } from 'node:crypto'
 import { type BigIntStats, constants } from 'node:fs'
 import { type FileHandle, lstat, open, opendir, unlink } from 'node:fs/promises'
-import { BoundedSet } from '../base/bounded-collections.ts'
+import { BoundedMap } from '../base/bounded-collections.ts'
 import { type Clock, NamedTimers } from '../base/clock.ts'
 import { errnoOf } from '../base/errors.ts'
 import { Condition } from '../base/wait-queue.ts'
 import type { WrittenFile } from '../protocol/file-command.ts'
-import { MAX_UPLOADS_PER_OWNER, UPLOAD_EXPIRES_MS, UPLOAD_WAIT_MS } from '../protocol/limits/files.ts'
+import { MAX_UPLOADS_PER_OWNER, SWEEP_AGAIN_MS, UPLOAD_EXPIRES_MS, UPLOAD_WAIT_MS } from '../protocol/limits/files.ts'
 import type { OpenHandle } from './open-file.ts'
 import { systemError } from './refusals.ts'
 
@@ -89,7 +89,8 @@ export class UnfinishedUploads {
   readonly #clock: Clock
   readonly #timers: NamedTimers<'sweep'>
   readonly #all = new Map<string, Upload>()
-  readonly #swept = new BoundedSet<string>({ max: MAX_SWEPT })
+  /** Times of the sweeps of directories. */
+  readonly #swept = new BoundedMap<string, number>({ max: MAX_SWEPT })
 
   constructor(deps: { readonly clock: Clock }) {
     this.#clock = deps.clock
@@ -124,18 +125,19 @@ export class UnfinishedUploads {
     this.#timers.cancelAll()
   }
 
-  /** Removes expired partial files that an earlier daemon left in a directory, once. */
+  /** Removes expired partial files that an earlier daemon left in a directory, at most once in SWEEP_AGAIN_MS. */
   async sweepDirectory(directory: OpenHandle): Promise<void> {
     const { dev, ino } = await directory.stat()
     const key = `${dev}:${ino}`
-    if (this.#swept.has(key)) return
+    const now = this.#clock.monotonic()
+    if (now - (this.#swept.get(key) ?? -Infinity) < SWEEP_AGAIN_MS) return
     for await (const { name } of await opendir(directory.self)) {
       if (!PARTIAL.test(name)) continue
       const info = await lstat(directory.at(name), { bigint: true }).catch(() => null)
       const expired = info !== null && isOurPartial(info) && this.#clock.now() - Number(info.mtimeMs) > UPLOAD_EXPIRES_MS
       if (expired) await unlink(directory.at(name)).catch(() => {})
     }
-    this.#swept.add(key)
+    this.#swept.set(key, now)
   }
 
   async #turn(upload: Upload, offset: number, signal: AbortSignal): Promise<void> {

@@ -138,13 +138,14 @@ export class Uploads {
     { permit, command, streams }: { permit: UploadPermit; command: WriteCommand; streams: UploadStreams },
   ): Promise<UploadState | WrittenFile> {
     const path = directory.at(partial)
-    let isOurs = false
+    let hasPartial = false
     try {
+      // Before all checks, so that a refused upload leaves no partial file.
+      await using file = (await openPartial(path)) ?? (await createPartial(path))
+      hasPartial = true
       requireExpected(old?.info ?? null, command)
       // The system would let anybody replace the file who may write its directory.
       if (old !== null) await requireWritable(old)
-      await using file = (await openPartial(path)) ?? (await createPartial(path))
-      isOurs = true
       const content = new Content(file, { permit, command, old: old?.info ?? null, present: Number((await file.stat()).size) })
       try {
         await content.take(streams)
@@ -162,7 +163,7 @@ export class Uploads {
     } catch (error) {
       if (endsUpload(error)) upload.size = 0
       // An upload without bytes has no partial file.
-      if (isOurs && upload.size === 0) await unlink(path).catch(() => {})
+      if (hasPartial && upload.size === 0) await unlink(path).catch(() => {})
       throw error
     }
   }

@@ -21,7 +21,7 @@ import {
   parseFileCommand,
   readFileError,
 } from '../../src/protocol/file-command.ts'
-import { MAX_APPEND_BYTES, UPLOAD_WAIT_MS } from '../../src/protocol/limits/files.ts'
+import { MAX_APPEND_BYTES, UPLOAD_EXPIRES_MS, UPLOAD_WAIT_MS } from '../../src/protocol/limits/files.ts'
 import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { hasProc, until } from '../support/processes.ts'
@@ -252,6 +252,55 @@ test('a file is replaced only if it is the expected one, also when it changes du
   const now = await statusOf(files, path)
   assert.equal((await files.run(write(now.version, OTHER_UPLOAD), { stdin })).code, null)
   assert.deepEqual([await readFile(path, 'utf8'), await everythingIn(files.inside)], ['new', ['file']])
+})
+
+test('an upload in several commands that is refused at its end leaves no partial file', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  const path = join(files.inside, 'file')
+  const data = randomBytes(100_000)
+  await writeFile(path, 'old')
+  const whole = wholeWrite(path, data) as Extract<FileCommand, { op: 'write' }>
+  for (const [expect, code] of [
+    ['absent', 'EEXIST'],
+    ['1.2.3', 'ESTALE'],
+  ] as const) {
+    assert.equal((await files.run({ ...whole, finish: null }, { stdin: [data.subarray(0, 60_000)] })).code, null)
+    const last = { ...whole, offset: 60_000, finish: { ...whole.finish!, expect } }
+    assert.equal((await files.run(last, { stdin: [data.subarray(60_000)] })).code, code)
+    assert.deepEqual([await readFile(path, 'utf8'), await everythingIn(files.inside)], ['old', ['file']])
+  }
+})
+
+test('a directory that was searched is searched again, for uploads that have expired since', linuxOnly, async (t) => {
+  const clock = new ManualClock(Date.now())
+  const files = await filesOf(t, clock)
+  const write = async (name: string, finish = true): Promise<void> => {
+    const whole = wholeWrite(join(files.inside, name), Buffer.from('x')) as Extract<FileCommand, { op: 'write' }>
+    assert.equal((await files.run(finish ? whole : { ...whole, finish: null }, { stdin: [Buffer.from('x')] })).code, null)
+  }
+  // The partial file of an earlier daemon, which is young at the first search.
+  const earlier = new Uploads({ clock: systemClock })
+  t.after(() => earlier.stop())
+  const share = new TimeSlicer({ clock: systemClock }).share(AbortSignal.timeout(60_000))
+  const stdin = (async function* () {
+    yield Buffer.from('x')
+  })()
+  const begun = wholeWrite(join(files.inside, 'begun'), Buffer.from('xy')) as Extract<FileCommand, { op: 'write' }>
+  await earlier.write({ files: files.permit('begun', 'write'), limits: LIMITS, owner: 'bob' }, { ...begun, finish: null }, { stdin, share })
+  await write('one')
+  assert.equal((await everythingIn(files.inside)).length, 2)
+  await clock.advance(UPLOAD_EXPIRES_MS + 60_000)
+  await write('two')
+  assert.deepEqual((await everythingIn(files.inside)).toSorted(), ['one', 'two'])
+})
+
+test('two commands that make one directory at once both succeed', linuxOnly, async (t) => {
+  const files = await filesOf(t)
+  for (let round = 0; round < 20; round++) {
+    const command: FileCommand = { op: 'mkdir', path: join(files.inside, `d${round}`), mode: null }
+    const made = await Promise.all(Array.from({ length: 4 }, async () => files.run(command, { limits: { create_dirs: true } })))
+    assert.deepEqual(new Set(made.map(({ code }) => code)), new Set([null]))
+  }
 })
 
 test('directories are made only if the command and the ACL say so', linuxOnly, async (t) => {

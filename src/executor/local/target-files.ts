@@ -70,7 +70,7 @@ const requireFile = ({ type }: FileStatusJson, path: string): void => {
 
 /** Requires the time that a client expects, as `mtime` or `mtime_ms`. Null expects nothing. */
 const requireTime = (expected: string | null, status: FileStatusJson | null, path: string): void => {
-  if (expected === null || expected === status?.mtime || expected === String(status?.mtime_ms)) return
+  if (expected === null || (status !== null && (expected === status.mtime || expected === String(status.mtime_ms)))) return
   const text = status === null ? 'it does not exist' : `it was changed at ${status.mtime}`
   throw conflict(path, 'changed', text, { expected_mtime: expected, mtime: status?.mtime ?? null })
 }

@@ -1,4 +1,4 @@
-import { AppError } from '../../base/errors.ts'
+import { AppError, isAppError } from '../../base/errors.ts'
 import type { TimeSlice } from '../../base/time-slices.ts'
 import { MAX_PATCH_BYTES, MAX_PATCH_FILES, type PatchResult, patched, requireOnce } from '../../fs/apply-patch.ts'
 import { type PatchChange, parsePatch } from '../../fs/patch-format.ts'
@@ -83,7 +83,8 @@ const carryOut = async (planned: readonly PlannedChange[], files: TargetFileCall
       done.push({ change, written: await files.naming(path, async () => files.put(path, data, how)) })
     }
   } catch (error) {
-    const left: string[] = []
+    // The change that failed may have been made if its answer was lost.
+    const left = isAppError(error) && error.data['incomplete'] === true ? [planned[done.length]!.path] : []
     for (const { change, written } of done.toReversed()) if (!(await isUndone(change, written, files))) left.push(change.path)
     throw withLeftChanged(error, left)
   }

@@ -67,7 +67,7 @@ const isDenial = (reason: string | null): boolean => (DENIAL_REASONS as readonly
 /** Key of a run that this agent requested. */
 export const keyOfMine = (requestId: string): string => `asked ${requestId}`
 
-/** Seconds between the beginning and the end of a line, for ends without a duration. */
+/** Milliseconds between the beginning and the end of a line, for ends without a duration. */
 const between = (from: string, to: string): number | null => {
   const ms = Date.parse(to) - Date.parse(from)
   return Number.isFinite(ms) && ms >= 0 ? ms : null
@@ -150,7 +150,10 @@ export class RunIndex {
       terminal: line['terminal'] === true,
     }
     if (known === undefined) this.#add(key, run)
-    else Object.assign(known, { ...run, result: known.result, code: known.code, signal: known.signal, reason: known.reason })
+    else {
+      const { result, code, signal, reason, duration_ms, facts } = known
+      Object.assign(known, { ...run, result, code, signal, reason, duration_ms, facts: { ...run.facts, session: facts.session } })
+    }
   }
 
   /** An event of a run that this agent requested. */

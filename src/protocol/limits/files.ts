@@ -12,6 +12,8 @@ export const MAX_FILE_LIST = 100_000
 export const MAX_FILE_PATH_BYTES = 4_096
 /** How long an unfinished upload is kept after its last command, so that it can be resumed on the next day. */
 export const UPLOAD_EXPIRES_MS = 24 * 60 * 60 * 1000
+/** Least time between two searches of a directory for expired uploads of an earlier daemon. */
+export const SWEEP_AGAIN_MS = 60 * 60 * 1000
 /** Unfinished uploads of one requester. A copy has two commands of one file at once, and few files. */
 export const MAX_UPLOADS_PER_OWNER = 64
 /** How long a `@write` waits for the one before it. */

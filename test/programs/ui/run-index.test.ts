@@ -69,6 +69,14 @@ test('a requested run gets its result from events; without one nobody knows it',
   assert.deepEqual([onlyOf(index).result, onlyOf(index).duration_ms, index.tail(keyOfMine('r9'))?.text], ['ok', 40, 'out'])
 })
 
+test('a line that comes after the end of its run keeps the duration and the session', () => {
+  const index = new RunIndex()
+  index.takeEvent(event('exec.finished', { code: 0, duration_ms: 40, session: 's1' }))
+  index.takeRequested({ ...KEY, event: 'asked', ts: ts(1), request_id: 'r9', argv: ['id'], stdin_bytes: 3, timeout_ms: null })
+  const { argv, duration_ms, facts } = onlyOf(index)
+  assert.deepEqual([argv, duration_ms, facts.session, facts.stdin_bytes], [['id'], 40, 's1', 3])
+})
+
 test('a request that did not arrive failed, and one that its host refused was denied', () => {
   for (const [denial_reason, result] of [
     ['peer_unreachable', 'failed'],
