@@ -5,6 +5,7 @@ import { MAX_DETACHED_BYTES_PER_AGENT } from '../../protocol/limits/detached.ts'
 import type { AlwaysAskRule, CommandPattern } from '../approval/ask-rules.ts'
 import type { Confinement, Contain } from './confinement.ts'
 import type { FileGrant } from './file-grants.ts'
+import { type WiderRight, allows, moreOf } from './wider-right.ts'
 
 /** Limits of an entry's detached runs. */
 export interface Detaching {
@@ -35,13 +36,13 @@ export const readDetaching = (toml: TomlReader, path: TomlPath, table: TomlTable
 }
 
 /** How the limits of detached runs grew from one entry to the next. */
-export const outlivesLonger = (old: Detaching | null, next: Detaching | null): string[] => {
+export const outlivesLonger = (old: Detaching | null, next: Detaching | null): WiderRight[] => {
   if (next === null) return []
-  if (old === null) return ['detach is true, and was not']
+  if (old === null) return [allows('detach')]
   return [
-    ...(next.max_secs > old.max_secs ? [`max_detach_secs is ${next.max_secs}, and was ${old.max_secs}`] : []),
+    ...(next.max_secs > old.max_secs ? [moreOf('max_detach_secs', next.max_secs, old.max_secs)] : []),
     ...(next.max_output_bytes > old.max_output_bytes
-      ? [`max_detach_output_bytes is ${next.max_output_bytes}, and was ${old.max_output_bytes}`]
+      ? [moreOf('max_detach_output_bytes', next.max_output_bytes, old.max_output_bytes)]
       : []),
   ]
 }

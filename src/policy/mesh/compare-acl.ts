@@ -12,6 +12,7 @@ import { filesBeyond } from './compare-files.ts'
 import { type Confinement, umaskOf } from './confinement.ts'
 import { ruleOf } from './file-grants.ts'
 import { type MatchedCommand, coversAll, overlap } from './match.ts'
+import { type WiderRight, allows, differs, lackedBy, moreOf, restricts } from './wider-right.ts'
 
 /** A permission that one ACL has and another lacks. */
 export interface Beyond {
@@ -22,7 +23,12 @@ export interface Beyond {
   readonly argv: readonly string[] | null
   /** Line number of the permission, from 1, or null if it concerns the whole file. */
   readonly line: number | null
+  /** The difference, in words about the newer ACL. */
   readonly why: string
+}
+
+interface Found extends Omit<Beyond, 'why'> {
+  readonly rights: readonly WiderRight[]
 }
 
 /** Difference between two ACLs. `narrows` means that each run which the new ACL allows is proven to be allowed by the old one. */
@@ -34,13 +40,17 @@ export interface AclComparison {
 
 /** Compares by structure. A permission that is not proven to be in the old ACL counts as wider. */
 export const compareAcl = (old: Acl, next: Acl): AclComparison => {
-  const more = beyond(old, next)
-  const less = beyond(next, old)
+  const more = inWords(beyond(old, next), 'gained')
+  const less = inWords(beyond(next, old), 'lost')
   return { verdict: more.length > 0 ? 'widens' : less.length > 0 ? 'narrows' : 'equal', more, less }
 }
 
+/** Several commands of an entry may differ in the same right, which is named once. */
+const inWords = (found: readonly Found[], as: keyof WiderRight): Beyond[] =>
+  found.map(({ rights, ...one }) => ({ ...one, why: [...new Set(rights.map((right) => right[as]))].join('; ') }))
+
 /** Permissions of `next` that `old` may lack. Sound but incomplete: each command must be covered by one command of the same pair. */
-const beyond = (old: Acl, next: Acl): Beyond[] => {
+const beyond = (old: Acl, next: Acl): Found[] => {
   const found = wholeFile(old, next)
   const pairs = Map.groupBy(old.allow, pairOf)
   const listed = Map.groupBy(old.enabled ? placesOf(old.allow) : [], shapeOf)
@@ -48,7 +58,7 @@ const beyond = (old: Acl, next: Acl): Beyond[] => {
   for (const entry of next.allow) {
     const before = pairs.get(pairOf(entry)) ?? []
     // This counts even if exec is disabled: a pair in the ACL is not an unlisted peer and has its own rate limits.
-    if (before.length === 0) found.push(of(entry, null, 'the other file does not name this agent on this machine'))
+    if (before.length === 0) found.push(of(entry, null, [NO_ENTRY]))
     if (!next.enabled) continue
     for (const place of placesOf([entry])) {
       const shape = shapeOf(place)
@@ -63,14 +73,14 @@ const beyond = (old: Acl, next: Acl): Beyond[] => {
   return next.enabled ? [...found, ...filesOfPairs(old.enabled ? pairs : new Map<string, AllowEntry[]>(), next)] : found
 }
 
-const filesOfPairs = (old: ReadonlyMap<string, readonly AllowEntry[]>, { allow }: Acl): Beyond[] =>
+const filesOfPairs = (old: ReadonlyMap<string, readonly AllowEntry[]>, { allow }: Acl): Found[] =>
   [...Map.groupBy(allow, pairOf)].flatMap(([pair, entries]) =>
-    filesBeyond(old.get(pair) ?? [], entries).map(({ entry: { agent_id, machine_id }, grant, right, why }) => ({
+    filesBeyond(old.get(pair) ?? [], entries).map(({ entry: { agent_id, machine_id }, grant, right, wider }) => ({
       agent_id,
       machine_id,
       argv: ruleOf(grant, right),
       line: grant.line,
-      why,
+      rights: wider,
     })),
   )
 
@@ -82,27 +92,32 @@ const placesOf = (entries: readonly AllowEntry[]): MatchedCommand[] =>
 /** Only commands of the same pair, program and length can match the same argv. */
 const shapeOf = ({ entry, command: { argv } }: MatchedCommand): string => JSON.stringify([pairOf(entry), argv[0], argv.length])
 
-const of = ({ agent_id, machine_id, line }: AllowEntry, command: AllowedCommand | null, why: string): Beyond => ({
+const of = ({ agent_id, machine_id, line }: AllowEntry, command: AllowedCommand | null, rights: readonly WiderRight[]): Found => ({
   agent_id,
   machine_id,
   argv: command?.argv ?? null,
   line: command?.line ?? line,
-  why,
+  rights,
 })
+
+const NO_ENTRY = lackedBy('no entry of', ' is for this agent on this machine')
+const NO_COMMAND = lackedBy('no single command of', ' has all of this')
+const NO_PATTERN = lackedBy('no entry of', ' asks for approval of this')
 
 const FILE_KEYS = ['audit_log_path', 'default_cwd', 'audit_tasklist_id'] as const
 const FILE_CAPS = ['max_concurrent_per_agent', 'max_concurrent_total'] as const
 
-const wholeFile = (old: Acl, next: Acl): Beyond[] => {
-  const whys = [
-    ...(next.enabled && !old.enabled ? ['enabled is true, and was not'] : []),
-    ...FILE_KEYS.filter((key) => old[key] !== next[key]).map((key) => `${key} is another`),
-    ...FILE_CAPS.filter((key) => next.caps[key] > old.caps[key]).map((key) => `${key} is ${next.caps[key]}, and was ${old.caps[key]}`),
+const wholeFile = (old: Acl, next: Acl): Found[] => {
+  const rights = [
+    ...(next.enabled && !old.enabled ? [allows('enabled')] : []),
+    ...FILE_KEYS.filter((key) => old[key] !== next[key]).map((key) => differs(`${key} is another`)),
+    ...FILE_CAPS.filter((key) => next.caps[key] > old.caps[key]).map((key) => moreOf(key, next.caps[key], old.caps[key])),
     ...old.always_ask
       .filter((rule) => !next.always_ask.some((one) => samePattern(one, rule)))
-      .map(({ argv }) => `always_ask lacks ${JSON.stringify(argv)}`),
+      .map(({ argv }) => JSON.stringify(argv))
+      .map((argv) => ({ gained: `always_ask lacks ${argv}`, lost: `always_ask has ${argv}, and had not` })),
   ]
-  return whys.map((why) => ({ agent_id: null, machine_id: null, argv: null, line: null, why }))
+  return rights.map((right) => ({ agent_id: null, machine_id: null, argv: null, line: null, rights: [right] }))
 }
 
 /**
@@ -110,31 +125,31 @@ const wholeFile = (old: Acl, next: Acl): Beyond[] => {
  * within those of each old command that may match first, up to the one that matches all. Argv that `earlier` commands of the new ACL match
  * are theirs.
  */
-const commandBeyond = (before: readonly MatchedCommand[], place: MatchedCommand, earlier: readonly AllowedCommand[]): Beyond[] => {
+const commandBeyond = (before: readonly MatchedCommand[], place: MatchedCommand, earlier: readonly AllowedCommand[]): Found[] => {
   const { entry, command } = place
   const isTheirs = ({ tokens }: AllowedCommand): boolean => earlier.some((one) => coversAll(one.tokens, tokens))
   if (isTheirs(command)) return []
   for (const old of before) {
     if (!overlap(old.command.tokens, command.tokens) || isTheirs(old.command)) continue
     const wider = widerRights(old, place, asksLess(old.entry.asking, entry.asking, commandAsks))
-    if (wider.length > 0) return [of(entry, command, wider.join('; '))]
+    if (wider.length > 0) return [of(entry, command, wider)]
     if (coversAll(old.command.tokens, command.tokens)) return []
   }
-  return [of(entry, command, 'no single command of the other file has all of this')]
+  return [of(entry, command, [NO_COMMAND])]
 }
 
 /**
  * A pattern applies only if no command matches. The old ACL must have it, with rights that do not exceed those of any entry of the pair.
  */
-const patternBeyond = (before: readonly AllowEntry[], entry: AllowEntry, pattern: AskPattern): Beyond[] => {
+const patternBeyond = (before: readonly AllowEntry[], entry: AllowEntry, pattern: AskPattern): Found[] => {
   const old = before.find(({ asking }) => asking.ask !== 'off' && asking.patterns.some((one) => samePattern(one, pattern)))
-  if (old === undefined) return [of(entry, pattern, 'the other file does not ask for approval of this')]
+  if (old === undefined) return [of(entry, pattern, [NO_PATTERN])]
   const wider = before.flatMap((one) =>
     [...one.commands, ...one.asking.patterns].flatMap((command) =>
       widerRights({ entry: one, command }, { entry, command: pattern }, asksLess(one.asking, entry.asking, patternAsks)),
     ),
   )
-  return wider.length === 0 ? [] : [of(entry, pattern, [...new Set(wider)].join('; '))]
+  return wider.length === 0 ? [] : [of(entry, pattern, wider)]
 }
 
 const samePattern = (one: Pick<AskPattern, 'argv' | 'anyArguments'>, other: Pick<AskPattern, 'argv' | 'anyArguments'>): boolean =>
@@ -148,28 +163,28 @@ const CAP_KEYS = [
 ] as const satisfies readonly (keyof RunLimits)[]
 
 /** Rights of a run that grew. Warning thresholds grant nothing. */
-const widerRights = (old: MatchedCommand, next: MatchedCommand, asking: readonly string[]): string[] => [
-  ...CAP_KEYS.filter((key) => next.entry.limits[key] > old.entry.limits[key]).map(
-    (key) => `${key} is ${next.entry.limits[key]}, and was ${old.entry.limits[key]}`,
+const widerRights = (old: MatchedCommand, next: MatchedCommand, asking: readonly WiderRight[]): WiderRight[] => [
+  ...CAP_KEYS.filter((key) => next.entry.limits[key] > old.entry.limits[key]).map((key) =>
+    moreOf(key, next.entry.limits[key], old.entry.limits[key]),
   ),
-  ...(isStdinOpen(next.entry, next.command) && !isStdinOpen(old.entry, old.command) ? ['stdin is open, and was not'] : []),
-  ...(next.command.terminal && !old.command.terminal ? ['terminal is true, and was not'] : []),
-  ...(['record', 'watch'] as const).filter((key) => old.command[key] && !next.command[key]).map((key) => `${key} is no longer true`),
-  ...(next.entry.discoverable && !old.entry.discoverable ? ['discoverable is true, and was not'] : []),
+  ...(isStdinOpen(next.entry, next.command) && !isStdinOpen(old.entry, old.command) ? [allows('stdin', 'open')] : []),
+  ...(next.command.terminal && !old.command.terminal ? [allows('terminal')] : []),
+  ...(['record', 'watch'] as const).filter((key) => old.command[key] && !next.command[key]).map((key) => restricts(key)),
+  ...(next.entry.discoverable && !old.entry.discoverable ? [allows('discoverable')] : []),
   ...looser(old.entry.confinement, next.entry.confinement),
   ...outlivesLonger(old.entry.detaching, next.entry.detaching),
   ...asking,
 ]
 
-const looser = (old: Confinement, next: Confinement): string[] => [
-  ...(old.contain === 'required' && next.contain !== 'required' ? ['contain is no longer "required"'] : []),
+const looser = (old: Confinement, next: Confinement): WiderRight[] => [
+  ...(old.contain === 'required' && next.contain !== 'required' ? [restricts('contain', '"required"')] : []),
   ...(['max_memory_bytes', 'max_processes', 'max_cpu_secs'] as const)
     .filter((key) => (next[key] ?? Infinity) > (old[key] ?? Infinity))
-    .map((key) => `${key} is ${next[key] ?? 'not set'}, and was ${old[key]}`),
-  ...((next.nice ?? 0) < (old.nice ?? 0) ? [`nice is ${next.nice ?? 0}, and was ${old.nice}`] : []),
-  ...(next.run_as === old.run_as ? [] : ['run_as is another']),
-  ...((umaskOf(old) & ~umaskOf(next)) === 0 ? [] : [`umask is ${next.umask ?? 'not set'}, and was ${old.umask ?? 'not set'}`]),
-  ...(['no_network', 'read_only'] as const).filter((key) => old[key] && !next[key]).map((key) => `${key} is no longer true`),
+    .map((key) => moreOf(key, next[key] ?? 'not set', old[key] ?? 'not set')),
+  ...((next.nice ?? 0) < (old.nice ?? 0) ? [moreOf('nice', next.nice ?? 0, old.nice ?? 0)] : []),
+  ...(next.run_as === old.run_as ? [] : [differs('run_as is another')]),
+  ...((umaskOf(old) & ~umaskOf(next)) === 0 ? [] : [moreOf('umask', next.umask ?? 'not set', old.umask ?? 'not set')]),
+  ...(['no_network', 'read_only'] as const).filter((key) => old[key] && !next[key]).map((key) => restricts(key)),
 ]
 
 /** How often a local approver decides, as a number for comparison. */
@@ -179,12 +194,15 @@ const commandAsks: Asks = (ask) => (ask === 'always' ? 1 : 0)
 /** For a pattern, approval is needed in any case; with `always`, for each run. */
 const patternAsks: Asks = (ask) => (ask === 'always' ? 2 : 1)
 
-const asksLess = (old: EntryAsking, next: EntryAsking, asks: Asks): string[] => [
-  ...(asks(next.ask) < asks(old.ask) ? ['fewer requests need approval'] : []),
+const FEWER_ASKED: WiderRight = { gained: 'fewer requests need approval', lost: 'more requests need approval' }
+const OTHER_APPROVERS: WiderRight = { gained: 'fewer or other agents must approve', lost: 'more or other agents must approve' }
+
+const asksLess = (old: EntryAsking, next: EntryAsking, asks: Asks): WiderRight[] => [
+  ...(asks(next.ask) < asks(old.ask) ? [FEWER_ASKED] : []),
   ...(old.approvers.length === 0 ||
   (next.approvers.length > 0 &&
     next.approvers.every((agent) => old.approvers.includes(agent)) &&
     next.approvals_needed >= old.approvals_needed)
     ? []
-    : ['fewer or other agents must approve']),
+    : [OTHER_APPROVERS]),
 ]

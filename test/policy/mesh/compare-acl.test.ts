@@ -92,6 +92,63 @@ for (const [what, before, after, verdict] of verdicts)
     assert.equal(found.verdict, verdict, JSON.stringify(found))
   })
 
+const wordsOf = (before: Acl, after: Acl): { readonly more: string[]; readonly less: string[] } => {
+  const { more, less } = compareAcl(before, after)
+  return { more: more.map(({ why }) => why), less: less.map(({ why }) => why) }
+}
+
+const directions: readonly (readonly [before: Acl, after: Acl, gained: string, lost: string])[] = [
+  [
+    fileOf([['df']], { max_duration_secs: 30 }),
+    fileOf([['df']], { max_duration_secs: 31 }),
+    'max_duration_secs is 31, and was 30',
+    'max_duration_secs is 30, and was 31',
+  ],
+  [fileOf([['df']], { max_processes: 9 }), fileOf([['df']]), 'max_processes is not set, and was 9', 'max_processes is 9, and was not set'],
+  [fileOf([['df']], { nice: 3 }), fileOf([['df']]), 'nice is 0, and was 3', 'nice is 3, and was 0'],
+  [fileOf([['df']]), fileOf([['df']], { umask: '002' }), 'umask is 002, and was not set', 'umask is not set, and was 002'],
+  [fileOf([['df']], { contain: 'required' }), fileOf([['df']]), 'contain is no longer "required"', 'contain is "required", and was not'],
+  [raw(`${commandText(['df'])}stdin = false\n`), raw(commandText(['df'])), 'stdin is open, and was not', 'stdin is no longer open'],
+  [raw(commandText(['df'])), raw(`${commandText(['df'])}terminal = true\n`), 'terminal is true, and was not', 'terminal is no longer true'],
+  [fileOf([['df']], { ask: 'always' }), fileOf([['df']]), 'fewer requests need approval', 'more requests need approval'],
+  [
+    fileOf([['df']]),
+    fileOf([['df']], {}, 'max_concurrent_total = 33'),
+    'max_concurrent_total is 33, and was 32',
+    'max_concurrent_total is 32, and was 33',
+  ],
+  [
+    fileOf([['df']], {}, 'always_ask = [{ argv = ["rm"], reason = "it removes" }]'),
+    fileOf([['df']]),
+    'always_ask lacks ["rm"]',
+    'always_ask has ["rm"], and had not',
+  ],
+]
+
+test('a gained right reads as what is gained, and the same right as what is lost in the other direction', () => {
+  for (const [before, after, gained, lost] of directions) {
+    assert.deepEqual(wordsOf(before, after), { more: [gained], less: [] })
+    assert.deepEqual(wordsOf(after, before), { more: [], less: [lost] })
+  }
+})
+
+test('a command that gains one limit and loses another says both about the new file', () => {
+  const longer = fileOf([['df']], { max_duration_secs: 60, max_stdout_bytes: 100, warn_stdout_bytes: 10 })
+  const louder = fileOf([['df']], { max_duration_secs: 30, max_stdout_bytes: 200, warn_stdout_bytes: 10 })
+  assert.deepEqual(wordsOf(longer, louder), {
+    more: ['max_stdout_bytes is 200, and was 100'],
+    less: ['max_duration_secs is 30, and was 60'],
+  })
+})
+
+test('a command or a pair that one file lacks names the file that lacks it', () => {
+  const [df, both] = [fileOf([['df']]), fileOf([['df'], ['true']])]
+  assert.deepEqual(wordsOf(df, both), { more: ['no single command of the old file has all of this'], less: [] })
+  assert.deepEqual(wordsOf(both, df), { more: [], less: ['no single command of the new file has all of this'] })
+  const mallory = aclOf(aclText([entryText([['df']]), entryText([['df']], { agent_id: MALLORY })]))
+  assert.equal(wordsOf(mallory, df).less[0], 'no entry of the new file is for this agent on this machine')
+})
+
 test('what a narrower command of the pair took first keeps its limits: the wider one behind it is no excuse', () => {
   const short = entryText([['echo', '1']], { max_duration_secs: 1 })
   const long = entryText([['echo', '<INT>']], { max_duration_secs: 100 })
