@@ -9,6 +9,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { AppError } from '../../../src/base/errors.ts'
 import { FileClient } from '../../../src/exec/files/file-client.ts'
 import { FILE_CHUNK_BYTES } from '../../../src/protocol/api/files.ts'
+import { changesFiles } from '../../../src/protocol/file-command.ts'
 import { type InProcess, type InProcessOptions, runCli } from '../../support/fake-daemon.ts'
 import { FakeFileTarget, MTIME, sha256Of } from '../../support/fake-file-target.ts'
 import { AGENT, TOKEN, startDoor } from '../../support/rest-server.ts'
@@ -177,6 +178,50 @@ test('a denial says what that of a command says, and is 255; so is an agent that
   assert.deepEqual([unknown.status, unknown.stderr.startsWith('x0x: no contact or agent matches "nobody"')], [255, true])
   const none = await runCli(['--data-dir', here, 'cp', 'bob:/a', here])
   assert.deepEqual([none.status, /cannot connect to x0xd/.test(none.stderr)], [255, true])
+})
+
+test('an upload to an agent that allows writing alone looks, asks once whether it may write, and writes', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  await writeFile(join(here, 'a'), 'hello')
+  target.judge = (command) => (changesFiles(command) ? null : { denial_reason: 'argv_not_allowed' })
+  const opsOf = async (...words: readonly string[]): Promise<string[]> => {
+    target.commands.length = 0
+    const { status, stderr } = await cli(['cp', ...words])
+    assert.deepEqual([status, stderr], [0, ''], words.join(' '))
+    return target.commands.map(({ op, path }) => `${op} ${path}`)
+  }
+  const into = ['stat /srv', 'upload /srv/a', 'write /srv/a']
+  assert.deepEqual(await opsOf(join(here, 'a'), 'bob:/srv/'), into)
+  assert.deepEqual(await opsOf(join(here, 'a'), 'bob:/srv/b'), ['stat /srv/b', 'upload /srv/b', 'write /srv/b'])
+  await writeFile(join(here, 'b'), 'hello')
+  const both = await opsOf(join(here, 'a'), join(here, 'b'), 'bob:/srv')
+  assert.deepEqual(both.toSorted(), [...into, 'write /srv/b'].toSorted())
+})
+
+test('a denied upload is denied for what it needs, and once for all of its files', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  const names = Array.from({ length: 30 }, (_, index) => join(here, `${index}`))
+  for (const name of names) await writeFile(name, 'hello')
+  for (const denial_reason of ['argv_not_allowed', 'agent_machine_not_in_acl'] as const) {
+    target.judge = () => ({ denial_reason })
+    target.commands.length = 0
+    const { status, stderr } = await cli(['cp', ...names, 'bob:/srv/app/'])
+    assert.deepEqual([status, target.commands.map(({ op, path }) => `${op} ${path}`)], [255, ['stat /srv/app', 'upload /srv/app/0']])
+    assert.match(stderr, new RegExp(`^x0x: bob denied writing /srv/app/0 \\(${denial_reason}\\)`))
+  }
+})
+
+test('a directory without a slash is not copied to a place that cannot be read', async (t) => {
+  const { target, here, cli } = await stageOf(t)
+  await mkdir(join(here, 'site'))
+  target.judge = (command) => (changesFiles(command) ? null : { denial_reason: 'argv_not_allowed' })
+  const { status, stderr } = await cli(['cp', '-r', join(here, 'site'), 'bob:/srv/app'])
+  assert.deepEqual([status, target.commands.length], [255, 1], stderr)
+  assert.deepEqual(await cli(['cp', '-r', join(here, 'site'), 'bob:/srv/app/']), SILENT)
+  assert.deepEqual(
+    target.of('mkdir').map(({ path }) => path),
+    ['/srv/app/site'],
+  )
 })
 
 test('an interrupted copy keeps its parts, says so, and goes on from them', async (t) => {

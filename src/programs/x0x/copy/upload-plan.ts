@@ -1,12 +1,16 @@
+import { randomBytes } from 'node:crypto'
 import type { Dirent } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
 import { basename, join, posix } from 'node:path'
 import type { Readable } from 'node:stream'
 import { AppError, isAppError } from '../../../base/errors.ts'
 import type { FileApi } from '../../../clients/file-api.ts'
+import type { FileStatusJson } from '../../../protocol/api/files.ts'
+import type { DenialReason } from '../../../protocol/reasons.ts'
 import { usageError } from '../failure.ts'
 import { type CopyOptions, type CopyPlan, PlanBuilder, atPath } from './copy-job.ts'
-import type { RemotePlace, UploadOrder } from './places.ts'
+import { fileDenialOf } from './file-failure.ts'
+import type { LocalPlace, RemotePlace, StreamPlace, UploadOrder } from './places.ts'
 import { UploadFile, UploadStdin } from './upload-file.ts'
 
 interface UploadPlanInit extends CopyOptions {
@@ -20,6 +24,16 @@ interface DirectoryPair {
   readonly mode: number
   /** It has no directory in it. */
   isLeaf: boolean
+}
+
+/** Denials for which a files table with other rights may still allow the copy. */
+const NOT_GRANTED: readonly (DenialReason | null)[] = ['argv_not_allowed', 'agent_machine_not_in_acl']
+
+/** Path of a source on the agent. */
+const placeBelow = ({ path }: RemotePlace, source: LocalPlace | StreamPlace, into: boolean): string => {
+  if (!into || source.kind === 'stream') return path
+  const name = basename(source.path)
+  return posix.join(path, /^\.{0,2}$/.test(name) ? '' : name).replace(/(.)\/$/, '$1')
 }
 
 /** Finds the files of an upload, and makes their directories on the agent. */
@@ -50,8 +64,7 @@ export class UploadPlan {
         this.#plan.jobs.push(new UploadStdin(components, { host, path: destination.path }))
         continue
       }
-      const name = /^\.{0,2}$/.test(basename(source.path)) ? '' : basename(source.path)
-      const to = into ? posix.join(destination.path, name).replace(/(.)\/$/, '$1') : destination.path
+      const to = placeBelow(destination, source, into)
       try {
         await atPath(source.path, async () => this.#addSource(source.path, to, signal))
       } catch (error) {
@@ -64,12 +77,15 @@ export class UploadPlan {
   }
 
   /** Whether the sources go into the destination. A directory with a slash at its end is made. */
-  async #goesInto({ path, slash }: RemotePlace, signal: AbortSignal): Promise<boolean> {
+  async #goesInto(destination: RemotePlace, signal: AbortSignal): Promise<boolean> {
     const { host, sources } = this.#order
-    const found = await this.#components.files.stat(path, signal).catch((error: unknown) => {
-      if (isAppError(error, 'file_not_found')) return null
-      throw error
-    })
+    const { path, slash } = destination
+    const found = await this.#look(destination, signal)
+    if (found === 'unreadable') {
+      const into = slash || sources.length > 1
+      await this.#assertWritable(placeBelow(destination, sources[0]!, into), signal)
+      return into
+    }
     if (found?.type === 'directory') return true
     if (slash && found !== null) throw new AppError('file_error', `${path}: is not a directory`)
     if (slash) {
@@ -78,6 +94,26 @@ export class UploadPlan {
     }
     if (sources.length > 1) throw usageError(`${host}:${path}: several sources need a directory as destination`, `Try: ${host}:${path}/`)
     return false
+  }
+
+  /** Status of the destination, null if it does not exist, or `unreadable` if the ACL may allow to write it and not to read it. */
+  async #look({ path, slash }: RemotePlace, signal: AbortSignal): Promise<FileStatusJson | 'unreadable' | null> {
+    try {
+      return await this.#components.files.stat(path, signal)
+    } catch (error) {
+      if (isAppError(error, 'file_not_found')) return null
+      // A directory would go into an existing one, or become it, so its place must be known.
+      const isKnownPlace = slash || this.#order.sources.length > 1 || !this.#init.recursive
+      if (isKnownPlace && NOT_GRANTED.includes(fileDenialOf(error))) return 'unreadable'
+      throw error
+    }
+  }
+
+  /** Throws the denial if the ACL does not allow to write. One command finds this out before each file is denied. */
+  async #assertWritable(path: string, signal: AbortSignal): Promise<void> {
+    await this.#components.files.received(path, randomBytes(16).toString('hex'), signal).catch((error: unknown) => {
+      if (!isAppError(error, 'file_error') && !isAppError(error, 'file_not_found')) throw error
+    })
   }
 
   async #addSource(from: string, to: string, signal: AbortSignal): Promise<void> {
