@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict'
 import { createHash, randomBytes } from 'node:crypto'
-import { chmod, mkdir, readFile, readdir, rm, stat, symlink, truncate, utimes, writeFile } from 'node:fs/promises'
+import { appendFile, chmod, mkdir, readFile, readdir, rm, stat, symlink, truncate, utimes, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 
@@ -74,6 +74,26 @@ test('a tree is copied with its modes, times, empty directories and odd names', 
     const { mode, mtimeMs } = await stat(join(root, 'plain'))
     assert.deepEqual([mode & 0o777, mtimeMs], [0o750, 1_000_000_000], root)
   }
+})
+
+test('the entry that is suggested for a denied upload allows it, and allows no more than to write there', async (t) => {
+  const stage = await stageOf(t)
+  const { alice, bob, mesh, here } = stage
+  const inbox = join(mesh.root, 'inbox')
+  await mkdir(inbox)
+  await writeFile(join(here, 'report'), 'content')
+  const denied = await copy(stage, join(here, 'report'), `bob:${inbox}/`)
+  assert.equal(denied.status, 255, denied.stderr)
+  const suggested = await bob.cli(['acl', 'suggest'])
+  assert.equal(suggested.status, 0, suggested.stderr)
+  const entry = suggested.stdout.toString()
+  assert.ok(entry.endsWith(`[[exec.allow.files]]\nroot = "${inbox}"\nwrite = true\n`), entry)
+  await appendFile(bob.aclFile, entry)
+  await bob.restart()
+  await until('bob is back', async () => (await copy(stage, join(here, 'report'), `bob:${inbox}/`)).status === 0)
+  assert.equal(await readFile(join(inbox, 'report'), 'utf8'), 'content')
+  const read = await alice.cli(['cp', `bob:${inbox}/report`, '-'])
+  assert.match(read.stderr, /argv_not_allowed/)
 })
 
 test('standard input and output are copied, and a listing shows what is there', async (t) => {

@@ -1,4 +1,6 @@
+import { statSync } from 'node:fs'
 import { isAbsolute, posix } from 'node:path'
+import { attempt } from '../../base/errors.ts'
 import { shellWords } from '../../base/format.ts'
 import { findMetacharacter, parseToken } from '../../protocol/argv-template.ts'
 import { isQuotedLine } from '../../protocol/denial-text.ts'
@@ -6,7 +8,7 @@ import { isFileCommand, parseFileCommand } from '../../protocol/file-command.ts'
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import { opaqueNote } from '../escapes.ts'
 import { quote } from '../tokens.ts'
-import { type FileRight, rightOf } from './file-grants.ts'
+import { rightOf } from './file-grants.ts'
 
 /** The pair for which an entry is suggested. */
 export interface SuggestedFor {
@@ -33,16 +35,38 @@ export const unsuggestable = (argv: readonly string[]): string | null => {
     : null
 }
 
-/** The smallest table that allows a file command, or null for an invalid one. The root of a table is a directory. */
-const filesFor = (argv: readonly string[]): { readonly root: string; readonly right: FileRight } | null => {
+interface SuggestedTable {
+  readonly root: string
+  readonly keys: readonly ('read' | 'write' | 'create_dirs')[]
+  /** The requester looked at a path, perhaps before a copy to it. */
+  readonly isLook: boolean
+}
+
+const isDirectory = (path: string): boolean => attempt(() => statSync(path).isDirectory()) === true
+
+/**
+ * The smallest table that allows a file command, or null for an invalid one. The root of a table is a directory of this machine. A copy to a
+ * directory must read that it is one.
+ */
+const filesFor = (argv: readonly string[]): SuggestedTable | null => {
   const command = parseFileCommand(argv)
-  return command && { root: command.op === 'list' ? command.path : posix.dirname(command.path), right: rightOf(command) }
+  if (command === null) return null
+  const { op, path } = command
+  const isRoot = op === 'list' || isDirectory(path)
+  const right = rightOf(command)
+  const keys =
+    right === 'mkdir' ? (['write', 'create_dirs'] as const) : right === 'write' && isRoot ? (['read', 'write'] as const) : [right]
+  return { root: isRoot ? path : posix.dirname(path), keys, isLook: op === 'stat' }
 }
 
 /** Warnings for the operator about an argv with closed stdin. */
 export const suggestionWarnings = (argv: readonly string[]): string[] => {
   const table = isFileCommand(argv) ? filesFor(argv) : null
-  if (table !== null) return [`the entry allows all files below ${quote(table.root)}, not only this one`]
+  if (table !== null)
+    return [
+      `the entry allows all files below ${quote(table.root)}, not only this one`,
+      ...(table.isLook ? ['the requester looked at this path, as before a copy: to allow copies to it, add write = true'] : []),
+    ]
   const [program] = argv
   if (program === undefined) return []
   if (isQuotedLine(argv))
@@ -86,8 +110,7 @@ stdin = false
 
 /** An invalid file command gives a table without rights, which the daemon refuses. */
 const filesText = (argv: readonly string[]): string => {
-  const { root = '', right = null } = filesFor(argv) ?? {}
-  const keys = right === null ? [] : right === 'mkdir' ? ['write', 'create_dirs'] : [right]
+  const { root = '', keys = [] } = filesFor(argv) ?? {}
   return `[[exec.allow.files]]
 root = ${tomlText(root)}
 ${keys.map((key) => `${key} = true\n`).join('')}`

@@ -6,6 +6,7 @@ import fc from 'fast-check'
 import { isListed } from '../../../src/policy/mesh/authorize.ts'
 import { entryText, suggestionWarnings, unsuggestable } from '../../../src/policy/mesh/suggest.ts'
 import { aclOf, aclText, ALICE, LAPTOP, MALLORY } from '../../support/acl-text.ts'
+import { tempDir } from '../../support/temp-dir.ts'
 
 const suggested = (argv: readonly string[]): string => entryText({ agent_id: ALICE, machine_id: LAPTOP, description: 'alice' }, argv)
 
@@ -93,6 +94,31 @@ test('a file command is suggested as the smallest table that allows it', () => {
     assert.ok(isListed({ argv, detached: false }, { agentId: ALICE, machineId: LAPTOP }, read))
   }
   assert.deepEqual(suggestionWarnings(write), ['the entry allows all files below "/srv/app", not only this one'])
+})
+
+test('a command on a directory of this machine is suggested with this directory as the root', async (t) => {
+  const dir = await tempDir(t)
+  const tableOf = (argv: readonly string[]): unknown => {
+    const [{ root, read, write, create_dirs } = {}] = aclOf(aclText([suggested(argv)])).allow[0]?.files ?? []
+    return { root, read, write, create_dirs }
+  }
+  assert.deepEqual(tableOf(['@stat', dir]), { root: dir, read: true, write: false, create_dirs: false })
+  // A copy to a directory without a slash reads that it is one.
+  for (const argv of [
+    ['@upload', dir, `upload=${'0'.repeat(32)}`],
+    ['@write', dir, `upload=${'0'.repeat(32)}`, 'offset=0'],
+  ])
+    assert.deepEqual(tableOf(argv), { root: dir, read: true, write: true, create_dirs: false })
+  assert.deepEqual(tableOf(['@upload', `${dir}/new`, `upload=${'0'.repeat(32)}`]), {
+    root: dir,
+    read: false,
+    write: true,
+    create_dirs: false,
+  })
+})
+
+test('a look at a path, which is the first command of a copy, says what a copy would need', () => {
+  assert.match(suggestionWarnings(['@stat', '/srv/app/x']).join('\n'), /to allow copies to it, add write = true$/)
 })
 
 test('a table of all files, or of no valid file command, is not suggested', () => {
