@@ -20,9 +20,16 @@ export const differenceOf = (
   return now.sha256 === sha256 ? null : `x0xd read ${path}${since}, and it has changed since`
 }
 
-/** The command that puts a changed file in force. */
-export const remedyOf = ({ missing, path }: Pick<AclInspection, 'missing' | 'path'>, restart: string): string =>
-  missing ? `restore ${path}, or restart without it: ${restart}` : restart
+/** How to put a changed file in force. x0xd does not start with an invalid one. */
+export const remedyOf = (
+  { missing, path, problems, unenforceable }: Pick<AclInspection, 'missing' | 'path' | 'problems' | 'unenforceable'>,
+  restart: string,
+): string => {
+  if (missing) return `restore ${path}, or restart without it: ${restart}`
+  // The daemon may be another user, who can enforce them.
+  const isValid = problems.every((problem) => unenforceable.includes(problem))
+  return isValid ? restart : `correct ${path} until x0x acl check accepts it, then: ${restart}`
+}
 
 /** A daemon's ACL file compared with the ACL that it enforces. */
 export interface AclBesideDaemon {
@@ -32,7 +39,7 @@ export interface AclBesideDaemon {
   readonly difference: string | null
   /** The ACL that the daemon enforces instead of the file, or null if this user cannot read it. */
   readonly loaded: Acl | null
-  /** The command that puts the file in force. */
+  /** How to put the file in force. */
   readonly remedy: string
 }
 
@@ -55,7 +62,7 @@ export const aclInForce = async (api: LocalApi, instance: InstanceChoice, env: E
     return { file: config.exec_acl, isRunning: false, difference: null, loaded: null, remedy: '' }
   }
   const file = summary.loaded_from
-  const now = await inspectAcl(file)
+  const now = await inspectAcl(file, null, { dataDir: api.paths.dir })
   const difference = differenceOf(summary, now)
   const loaded = difference === null ? null : await loadedAcl(api.paths.loadedAcl, summary)
   return { file, isRunning: true, difference, loaded, remedy: remedyOf(now, await restartCommand(instance, api.paths)) }

@@ -48,7 +48,11 @@ const ask = async (config: DaemonConfig, env: Environment): Promise<RunningAnswe
 }
 
 /** The ACL that the daemon enforces, and whether its file has changed since. */
-const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary'], restart: string): Promise<Finding[]> => {
+const checkLoadedAcl = async (
+  { paths }: DaemonConfig,
+  summary: RunningAnswers['exec']['acl_summary'],
+  restart: string,
+): Promise<Finding[]> => {
   const { loaded_from: path, loaded_at, disabled_reason } = summary
   const counts = aclCounts(summary.allow_entry_count, summary.command_entry_count)
   const state = disabled_reason === null ? 'enabled' : `disabled (${disabled_reason})`
@@ -56,7 +60,7 @@ const checkLoadedAcl = async (summary: RunningAnswers['exec']['acl_summary'], re
     disabled_reason === 'acl_missing'
       ? ok('ACL', `the running daemon found no ACL file at ${path}, so exec is disabled`)
       : ok('ACL', `the running daemon uses ${path}, read ${loaded_at}: exec ${state}, ${counts}`)
-  const now = await inspectAcl(path)
+  const now = await inspectAcl(path, null, { dataDir: paths.dir })
   const difference = differenceOf(summary, now)
   if (difference !== null) return [loaded, warn('ACL', `not in force: ${difference}`, remedyOf(now, restart))]
   if (now.missing) return [loaded]
@@ -140,7 +144,7 @@ export const checkRunning = async (config: DaemonConfig, holder: ProcessIdentity
       ...(pid === null ? [] : [await checkProcesses(config.paths, pid), ...(await checkRunningRexd(config))]),
       checkPeers(peers),
       ...checkMesh(mesh),
-      ...(await checkLoadedAcl(exec.acl_summary, restart)),
+      ...(await checkLoadedAcl(config, exec.acl_summary, restart)),
       ...(await checkUnreadAcl(config, exec.acl_summary.loaded_from)),
       ...checkJournal(exec.journal),
       ...(await checkLoadedConfig(config, restart)),

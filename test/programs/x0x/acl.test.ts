@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict'
+import { readFile, writeFile } from 'node:fs/promises'
 import { test, type TestContext } from 'node:test'
 
 import { systemClock } from '../../../src/base/clock.ts'
@@ -6,7 +7,7 @@ import { LocalApi } from '../../../src/clients/daemon.ts'
 import { pageSources } from '../../../src/programs/ui/page-sources.ts'
 import { restartCommandIn } from '../../../src/supervision/restart-command.ts'
 import { runCli } from '../../support/fake-daemon.ts'
-import { MeshOfDaemons, type TestDaemon } from '../../support/mesh-of-daemons.ts'
+import { MeshOfDaemons, runDaemonCommand, type TestDaemon } from '../../support/mesh-of-daemons.ts'
 
 // The ACL commands beside a daemon that has read another file than the one that is there now. Real daemons.
 
@@ -106,6 +107,27 @@ test(
     assert.match((await said(bob, 'acl', 'explain', '--last')).stdout, /^last denial, [^]*^allowed {2}/m)
   },
 )
+
+test('a changed file that x0xd refuses is to be corrected before a restart: check, explain and doctor say so', TIMEOUT, async (t) => {
+  const { alice, bob } = await pairOf(t)
+  const text = await readFile(bob.aclFile, 'utf8')
+  const correct = `correct ${bob.aclFile} until x0x .*acl check accepts it, then: x0xd .*--replace &`
+  for (const broken of [`${text}\nenabled = maybe\n`, `${text}\n[[exec.allow]]\nagent_id = "a1"\n`]) {
+    await writeFile(bob.aclFile, broken)
+    const checked = await said(bob, 'acl', 'check')
+    assert.equal(checked.status, 2)
+    assert.match(checked.stdout, new RegExp(`^refused [^]*^warning +not in force: .*; Try: ${correct}$`, 'm'))
+    const explained = await said(bob, 'acl', 'explain', '--agent', alice.agentId, '--machine', alice.machineId, '--', 'df')
+    assert.match(explained.stdout, new RegExp(`^Try: ${correct}$`, 'm'))
+    assert.match((await said(bob, 'doctor', 'alice')).stdout, new RegExp(`^warn +local ACL +not in force: .*\n +-> ${correct}$`, 'm'))
+    assert.match(
+      (await runDaemonCommand(['--doctor', ...bob.selector])).stdout,
+      new RegExp(` ACL +not in force: .*\n +-> ${correct}$`, 'm'),
+    )
+  }
+  await writeFile(bob.aclFile, `${text}\n# Valid again.\n`)
+  assert.match((await said(bob, 'acl', 'check')).stdout, /; Try: x0xd .*--replace &$/m)
+})
 
 test('an agent of whom nothing is known has no last denial, and a name that is none is an unknown agent', TIMEOUT, async (t) => {
   const { alice } = await pairOf(t)
