@@ -143,6 +143,11 @@ test('a token is written to a private file, and read from a file, a variable or 
   ]
   await Promise.all(hosts.map(async (host) => host.start()))
   assert.deepEqual((await hostsOf(ops)).toSorted(), ['one', 'three', 'two'])
+  // Such a host is paired, and lacks permissions only.
+  const next = /\nNothing is allowed yet\. Next: edit \S+\/exec-acl\.toml, or after a denied command: x0x acl suggest --data-dir \S+\n$/
+  for (const host of hosts) assert.match(host.ready, next)
+  await hosts[0]!.restart()
+  assert.match(hosts[0]!.ready, next)
 })
 
 test('a token that is cut, changed or of another operator is refused with a sentence, and so is a wrong file of entries', async (t) => {

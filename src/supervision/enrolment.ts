@@ -136,6 +136,10 @@ export class EnrolledAclFile implements EnrolledAcl {
   }
 }
 
+/** Whether this machine was enrolled by an operator. */
+export const isEnrolled = async ({ paths }: Pick<DaemonConfig, 'paths'>): Promise<boolean> =>
+  (await loadEnrolment(paths.enrolment))?.state === 'done'
+
 /** The enrolment that a daemon must still complete, or null. Throws `bad_enrolment`. */
 export const pendingEnrolment = async ({ paths }: Pick<DaemonConfig, 'paths'>): Promise<PendingEnrolment | null> => {
   const pending = await loadEnrolment(paths.enrolment)

@@ -1,7 +1,7 @@
 import { existsSync } from 'node:fs'
 import { NEVER } from '../../base/abort.ts'
 import { systemClock } from '../../base/clock.ts'
-import { counted, shellWords } from '../../base/format.ts'
+import { counted, shellWord, shellWords } from '../../base/format.ts'
 import { type GivenOptions, pasteable } from '../../base/hint.ts'
 import { printAtStart } from '../../base/log-output.ts'
 import { type Logger, createLogger } from '../../base/log.ts'
@@ -32,7 +32,7 @@ import type { WorkList } from '../../protocol/handover.ts'
 import { MAX_DRAIN_MS } from '../../protocol/limits/daemon.ts'
 import type { Drain } from '../../supervision/drain.ts'
 import type { DataDirLock } from '../../supervision/lock.ts'
-import { type EnrolFlags, beginEnrolment } from '../../supervision/enrolment.ts'
+import { type EnrolFlags, beginEnrolment, isEnrolled } from '../../supervision/enrolment.ts'
 import { ReloadSignal } from '../../supervision/reload-signal.ts'
 import { replaceHolder } from '../../supervision/replace.ts'
 import { ServiceManager } from '../../supervision/service-manager.ts'
@@ -117,25 +117,30 @@ const launcherGone = async (): Promise<void> =>
     process.channel?.unref()
   })
 
+/** The next step of an operator whose daemon allows nothing. An enrolled machine knows an agent already, and lacks permissions only. */
+const nextStep = async (config: DaemonConfig, flags: DaemonFlags): Promise<string> => {
+  const own = instanceFlags(flags)
+  if (!(await isEnrolled(config))) return shellWords(['x0x', 'invite', 'NAME', ...own])
+  return `edit ${shellWord(config.exec_acl)}, or after a denied command: ${shellWords(['x0x', 'acl', 'suggest', ...own])}`
+}
+
 /** The permissions of this daemon, or the next step if no command or file is allowed. Patterns count as commands. */
-const allowsText = (daemon: Daemon, flags: DaemonFlags): string => {
+const allowsText = async (config: DaemonConfig, daemon: Daemon, flags: DaemonFlags): Promise<string> => {
   const { acl, status } = daemon.acl()
   const entries = status === 'enabled' ? acl.allow : []
   const commands = entries.reduce((sum, { commands, asking }) => sum + commands.length + asking.patterns.length, 0)
   const roots = entries.reduce((sum, { files }) => sum + files.length, 0)
   const allowed = [...(commands > 0 ? [counted(commands, 'command')] : []), ...(roots > 0 ? [`files below ${counted(roots, 'root')}`] : [])]
-  return allowed.length === 0
-    ? `Nothing is allowed yet. Next: ${shellWords(['x0x', 'invite', 'NAME', ...instanceFlags(flags)])}`
-    : `The ACL allows ${allowed.join(' and ')}`
+  return allowed.length === 0 ? `Nothing is allowed yet. Next: ${await nextStep(config, flags)}` : `The ACL allows ${allowed.join(' and ')}`
 }
 
 /** Two lines for programs, with full IDs and the permissions. One short line on a terminal. */
-const readyText = ({ paths }: DaemonConfig, daemon: Daemon, flags: DaemonFlags): string => {
-  const allows = allowsText(daemon, flags)
+const readyText = async (config: DaemonConfig, daemon: Daemon, flags: DaemonFlags): Promise<string> => {
+  const allows = await allowsText(config, daemon, flags)
   if (process.stdout.isTTY) return `x0xd ready. ${allows}\n`
   const { agentId, machineId, where, rexd } = daemon
   const served = rexd === null ? '' : `, rexd ${rexd}`
-  return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${daemon.acl().status}${served}, data ${paths.dir}\n${allows}\n`
+  return `x0xd ${VERSION} ready: agent ${agentId}, machine ${machineId}, ${where}, exec ${daemon.acl().status}${served}, data ${config.paths.dir}\n${allows}\n`
 }
 
 const warningText = ({ text, remedy }: Finding): string => `x0xd: warning: ${text}\n${remedy?.replace(/^/gm, '  Try: ') ?? ''}\n`
@@ -163,7 +168,7 @@ const serve = async (config: DaemonConfig, daemon: Daemon, flags: DaemonFlags): 
 
 const sayReady = async (config: DaemonConfig, daemon: Daemon, flags: DaemonFlags): Promise<void> => {
   const warnings = [...(await checkMachineId(config)), ...(await checkUnreadAcl(config, config.exec_acl))]
-  printAtStart(readyText(config, daemon, flags) + pasteable(warnings.map(warningText).join(''), flags.given))
+  printAtStart((await readyText(config, daemon, flags)) + pasteable(warnings.map(warningText).join(''), flags.given))
 }
 
 /** Lets work end after a signal, unless another process drains the daemon already. */
