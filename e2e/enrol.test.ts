@@ -150,6 +150,25 @@ test('a token is written to a private file, and read from a file, a variable or 
   assert.match(hosts[0]!.ready, next)
 })
 
+test('a daemon that accepts no unlisted peers creates no token, and says which setting to change', async (t) => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  const ops = mesh.add('ops')
+  await mkdir(ops.dir, { mode: 0o700 })
+  const config = join(ops.dir, 'config.toml')
+  await writeFile(config, 'strangers = false\n', { mode: 0o600 })
+  await ops.start()
+  const file = join(mesh.root, 'web.token')
+  const created = await ops.cli(['enrol', 'create', '--out', file])
+  assert.equal(created.status, 1)
+  assert.match(created.stderr, /^x0x: this daemon has strangers = false, so it lets no new host connect\n {5}Try: set strangers = true /m)
+  await assert.rejects(stat(file), { code: 'ENOENT' })
+  assert.deepEqual(await keysOf(ops), [])
+  await writeFile(config, 'strangers = true\n', { mode: 0o600 })
+  await ops.restart()
+  assert.equal((await ops.cli(['enrol', 'create', '--out', file])).status, 0)
+})
+
 test('a token that is cut, changed or of another operator is refused with a sentence, and so is a wrong file of entries', async (t) => {
   const all = await fleet(t)
   const { mesh, ops, allow } = all

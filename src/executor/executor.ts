@@ -74,6 +74,8 @@ export interface ExecutorInit {
   readonly groupMayRead?: boolean
   /** How long remote approvers have if no local approver is asked. */
   readonly askTimeoutMs?: number
+  /** If it is false, unlisted peers cannot connect. The default is true. */
+  readonly acceptsUnlisted?: boolean
   /** Groups of the operator's file. Default: none. */
   readonly groups?: readonly Group[]
   /** Signs only Requests that an operator proved. Default: signs every Request that the network process sends. */
@@ -148,7 +150,7 @@ export class Executor implements Startable {
   async start(): Promise<void> {
     const { clock, contacts, signatures, journal, outgoing } = this.#services
     const { successions: said = [], tokens = null } = this.#deps
-    const { dataDir, groupMayRead = false, machineId, requireOperatorProof = false } = this.#init
+    const { acceptsUnlisted = true, dataDir, groupMayRead = false, machineId, requireOperatorProof = false } = this.#init
     const keys = new EnrolmentKeys({ path: join(dataDir, ENROL_KEYS_FILE) })
     await Promise.all([this.#detached.load(), this.#runs.load(), this.#recordings.start(), keys.load()])
     const file = { path: join(dataDir, OPERATOR_KEY_FILE), header: null, groupMayRead }
@@ -160,7 +162,7 @@ export class Executor implements Startable {
     this.#proven = {
       authority,
       operations: new Operations(
-        { ...services, enrolment: new EnrolOperations({ ...services, keys }), incoming: this.#incoming, secrets },
+        { ...services, enrolment: new EnrolOperations({ ...services, keys, acceptsUnlisted }), incoming: this.#incoming, secrets },
         { onRevoked: () => this.#ownRevoked() },
       ),
       registrar: new Registrar({ ...services, keys }, this.#own),
@@ -187,7 +189,7 @@ export class Executor implements Startable {
     for (const session of this.#sessions) session.drain(isDraining)
   }
 
-  /** What has not ended, or null while a network process has not reported the work of its clients. Valid during a drain. */
+  /** Work that has not ended, or null while a network process has not reported the work of its clients. Valid during a drain. */
   get work(): WorkList | null {
     const clients = [...this.#sessions].map(({ clientWork }) => clientWork)
     if (clients.includes(null)) return null

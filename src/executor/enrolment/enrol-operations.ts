@@ -26,6 +26,8 @@ export type EnrolOperation = 'enrol_create' | 'enrol_list' | 'enrol_revoke'
 
 export interface EnrolOperationsDeps extends Pick<ExecutorServices, 'authority' | 'clock' | 'gate'> {
   readonly keys: EnrolmentKeys
+  /** Whether unlisted peers may connect, as every new host is one. */
+  readonly acceptsUnlisted: boolean
 }
 
 const bad = (reason: string): AppError => new AppError('bad_request', reason)
@@ -90,9 +92,13 @@ export class EnrolOperations {
   }
 
   async #create(wish: Create): Promise<unknown> {
-    const { authority, clock, gate, keys } = this.#deps
+    const { acceptsUnlisted, authority, clock, gate, keys } = this.#deps
     const problem = createProblem(wish)
     if (problem !== null) throw bad(problem)
+    if (!acceptsUnlisted)
+      throw new AppError('conflict', 'this daemon has strangers = false, so it lets no new host connect', {
+        data: { next: 'Try: set strangers = true in config.toml until the hosts have come, and restart x0xd' },
+      })
     const { salt, operator_name, uses, expires_in_ms, labels = {}, acl = '' } = wish
     const names = wish.names ?? null
     const [nowMs, secret] = [clock.now(), gate.enrolSecret(fromHex(salt))]

@@ -295,7 +295,7 @@ const loadTrust = async (paths: DataPaths) => {
 
 /** Composes the executor process, which has no network socket. */
 const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies, tokens: ApiTokenStore): Promise<ComposedExecutor> => {
-  const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof } = config
+  const { paths, share_with_group: groupMayRead, require_operator_proof: requireOperatorProof, strangers: acceptsUnlisted } = config
   const { contacts, revocations, groups, successions } = await loadTrust(paths)
   const signer = await loadOrCreateAgentKey(paths.dir, dataDirMode(config), CREDENTIALS)
   const pending = await pendingEnrolment(config)
@@ -329,7 +329,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
   const held = { asked, contacts, enrolment, revocations, signer, successions, tokens }
   const executor = new Executor(
     { ...held, acl, trees, clock, counters, desk, deskCounts: () => desk.counts(), cleanup, journal, log, outgoing },
-    { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, askTimeoutMs, groups },
+    { dataDir: paths.dir, machineId: machineKey.machineId, groupMayRead, requireOperatorProof, acceptsUnlisted, askTimeoutMs, groups },
   )
   const aclCopy = new AclCopy({ clock, log, signing }, { path: paths.loadedAcl, loaded: () => executor.acl })
   return {
