@@ -193,6 +193,21 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     assert.equal(status, 0, stderr)
   })
 
+  test('a restart of the executor lets a run end over the network process that it has, then starts another', async () => {
+    const { agent_id } = await answers('x0x-exec')
+    const pids = (): string[] => TWO_UNITS.slice(0, 2).map((unit) => host.show(unit, 'MainPID'))
+    const before = pids()
+    const argv = ['exec', agent_id, '--', 'sleep', '12']
+    const asked = host.start('runuser', ['-u', 'x0x-exec', '--', 'x0x', '--data-dir', '/var/lib/x0x', ...argv])
+    await until('it sleeps', () => /^sleep$/m.test(host.run('sh', ['-c', 'cat /proc/[0-9]*/comm']).stdout))
+    host.must('systemctl', 'restart', 'x0xd-executor.service')
+    assert.equal(await asked, 0, host.journal('-u', 'x0xd*', '-n', '40'))
+    await until('both are others', () => pids().every((pid, i) => pid !== before[i] && pid !== '0'))
+    await allActive(TWO_UNITS)
+    await answers('x0x-exec')
+    serves('x0x-exec', agent_id)
+  })
+
   test('a wrong configuration is tried a few times and then left alone, and mended by a restart', async () => {
     // Each connection of the network half, and what waits on the socket, starts it once more, up to systemd's own limit.
     await staysDown('x0xd-executor.service', 6)

@@ -71,6 +71,18 @@ test('what strangers can make the network half take has an end', () => {
   )
 })
 
+test('a restart of the executor, also by an upgrade of the package, passes nothing on to the network process before runs have ended', () => {
+  const required = new Set(['x0xd-network.service'])
+  // Restarts are passed on to the units that require the restarted one.
+  for (const unit of required) for (const one of (settings(unit).get('Requires') ?? '').split(' ').filter(Boolean)) required.add(one)
+  assert.ok(required.has('x0xd-api.socket'))
+  assert.ok(!required.has('x0xd-executor.service'))
+  assert.match(settings('x0xd-executor.service').get('ExecStartPost') ?? '', /systemctl restart --no-block x0xd-network\.service/)
+  const [restart] = /^.*try-restart.*$/m.exec(readFileSync(join(DEPLOY, 'packages/debian/postinst'), 'utf8')) ?? []
+  assert.match(restart ?? '', / x0xd\.service x0xd-executor\.service /)
+  assert.doesNotMatch(restart ?? '', /network/)
+})
+
 const PLIST = 'import json, plistlib, sys; print(json.dumps(plistlib.load(open(sys.argv[1], "rb"))))'
 const parsedPlist = spawnSync('python3', ['-c', PLIST, join(DEPLOY, 'x0xd.plist')], { encoding: 'utf8' })
 
