@@ -130,6 +130,19 @@ test('the configuration must grant pty, and the ACL of the target must say termi
   const { session_id, peer } = client
   const denied = await peer.failure(-32_001, 'pty.open', { session_id, argv: ['tty'] })
   assert.deepEqual([denied.data['reason'], denied.data['target']], ['terminal_not_allowed', 'bob'])
+  // Over the same link, the command runs without a terminal, and another one on a terminal.
+  const plain = await client.call('exec.start', { argv: ['tty'] })
+  assert.equal((await peer.log(plain['process_id']).exit)['exit_code'], 1)
+  const shell = await client.terminal(['sh'])
+  await client.type(shell, Buffer.from('exit 7\n'))
+  assert.equal((await shell.log.exit)['exit_code'], 7)
+  // A session without pty asks bob nothing.
+  const asked = async (): Promise<number> => (await bob.journal()).filter(({ argv }) => String(argv) === 'sh').length
+  const before = await asked()
+  const narrow = await peer.call('session.open', { client_name: 'test', target: 'bob', requested_capabilities: ['exec'] })
+  const lacking = await peer.failure(-32_007, 'pty.open', { session_id: narrow['session_id'], argv: ['sh'] })
+  assert.equal(lacking.data['capability'], 'pty')
+  assert.equal(await asked(), before)
   for (const [params, capability] of [
     [{ shell: true, command: 'id', argv: undefined }, 'exec.shell'],
     [{ cwd: '/' }, 'cwd'],

@@ -354,6 +354,34 @@ test('hanging up a terminal of a target, or closing its session, cancels the run
   assert.equal((await other.run.ended)?.code, 0)
 })
 
+test('without pty in the configuration or in the session, no terminal of a target is asked for, and commands still are', async (t) => {
+  for (const [security, capabilities] of [
+    ['allow_targets = ["bob"]', null],
+    ['allow_targets = ["bob"]\nallow_pty = true', ['exec']],
+  ] as const) {
+    const targets: TargetRunner = {
+      ...NOT_ASKED,
+      run: async function* () {
+        yield* [STARTED, { ...OVER, stdout_bytes_total: 0, stderr_bytes_total: 0 }] as never[]
+      },
+      cancel: async () => undefined,
+    }
+    const host = await LocalHost.start(t, { targets, security })
+    const session = await host.open({ target: 'bob', capabilities })
+    const terminal = { terminal: { cols: 80, rows: 24 }, input: true }
+    await refuses(host.run(session, ['sh'], terminal), 'unsupported_capability', { capability: 'pty' })
+    assert.equal((await (await host.run(session, ['true'])).outcome()).code, 0)
+  }
+})
+
+test('a target that allows no terminal denies it with its reason, and the session goes on', async (t) => {
+  const denied = { ...OVER, code: null, denial_reason: 'terminal_not_allowed' }
+  const { host, session, start, isLeft } = await onTerminal(t, [denied])
+  await refuses(start(), 'command_denied', { reason: 'terminal_not_allowed', target: 'bob' })
+  assert.equal(await soon(isLeft), true)
+  assert.equal(await host.close(session), 0, 'no run is left')
+})
+
 test('a denial after a lost connection is a denial, and the request is left', async (t) => {
   const denied = { ...OVER, code: null, denial_reason: 'terminal_not_allowed' }
   const { start, isLeft } = await onTerminal(t, [{ type: 'disconnected' }, { type: 'resumed' }, denied])
