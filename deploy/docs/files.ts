@@ -24,6 +24,7 @@ const CONTENT: Readonly<Record<Exclude<keyof DataPaths, 'dir'>, string>> = {
   execAcl: '[ACL](acl.md), written by you, and a copy of the ACL in force.',
   loadedAcl: '[ACL](acl.md), written by you, and a copy of the ACL in force.',
   aclVersion: 'Version of the last [signed ACL](fleet-acls.md) that took effect.',
+  auditLogPath: 'Path of the last audit log, to notice another one.',
   outgoing: 'Request log: each request of this agent to others.',
   detachedRuns: 'Detached runs that this agent requested.',
   runs: 'Empty files that name the active runs.',

@@ -102,6 +102,8 @@ export const pathsIn = (dir: string) => {
     execAcl: `${inside}exec-acl.toml`,
     /** The version of the last signed ACL that took effect. */
     aclVersion: `${inside}acl-version.json`,
+    /** Names the audit log of the last daemon. */
+    auditLogPath: `${inside}audit-log-path`,
     /** A copy of the ACL that the running daemon has loaded. */
     loadedAcl: `${inside}exec-acl.loaded.toml`,
     /** Locked while a daemon uses the directory. The empty file is never removed. */

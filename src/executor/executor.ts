@@ -9,6 +9,7 @@ import { Uploads } from '../fs/uploads.ts'
 import { loadOrCreateSeed } from '../identity/key-file.ts'
 import { OPERATOR_KEY_FILE } from '../identity/operator-proof.ts'
 import type { AgentSigner } from '../identity/signing.ts'
+import { continuesJournal } from '../journal/past-runs.ts'
 import { scrubbedEnvironment } from '../policy/environment.ts'
 import type { EntryOwner } from '../policy/mesh/enrolled-entries.ts'
 import { AclInForce, type LoadedAcl } from '../policy/mesh/load-acl.ts'
@@ -84,6 +85,8 @@ export interface ExecutorInit {
 
 /** File of the operator's enrolment keys in the data directory. */
 const ENROL_KEYS_FILE = 'enrol-keys.json'
+/** This file of the data directory names the last audit log. */
+const AUDIT_LOG_PATH_FILE = 'audit-log-path'
 
 /** Mode of a data directory that its group may enter. */
 const SHARED_DIR = 0o750
@@ -152,7 +155,8 @@ export class Executor implements Startable {
     const { successions: said = [], tokens = null } = this.#deps
     const { acceptsUnlisted = true, dataDir, groupMayRead = false, machineId, requireOperatorProof = false } = this.#init
     const keys = new EnrolmentKeys({ path: join(dataDir, ENROL_KEYS_FILE) })
-    await Promise.all([this.#detached.load(), this.#runs.load(), this.#recordings.start(), keys.load()])
+    const isSameLog = journal !== null && (await continuesJournal(join(dataDir, AUDIT_LOG_PATH_FILE), journal.path))
+    await Promise.all([this.#detached.load(), this.#runs.load(isSameLog), this.#recordings.start(), keys.load()])
     const file = { path: join(dataDir, OPERATOR_KEY_FILE), header: null, groupMayRead }
     const key = groupMayRead ? await loadOrCreateSeed(file, SHARED_DIR) : await loadOrCreateSeed(file)
     const gate = new OperatorGate({ clock }, { key })

@@ -1,4 +1,6 @@
-import { open } from 'node:fs/promises'
+import { open, rm } from 'node:fs/promises'
+import { isMissing } from '../base/errors.ts'
+import { readBounded, writeFileAtomic } from '../base/files.ts'
 import type { JournalledFacts } from '../protocol/api/exec-target.ts'
 import { MAX_JOURNAL_KEYS } from '../protocol/limits/tools.ts'
 import { JournalCursor } from './cursor.ts'
@@ -175,4 +177,28 @@ export const lastBegun = async (path: string, count: number): Promise<LastBegun>
   const kept = all.slice(-count)
   const oldest = kept.length < all.length ? kept[0] : firstParsed(lines)
   return { runs: kept.map(({ run }) => run), since: Date.parse(oldest?.ts ?? '') }
+}
+
+/** A path of Linux and macOS has at most 4096 bytes. */
+const MAX_PATH_BYTES = 8 * 1024
+
+/**
+ * Whether the last daemon of this data directory wrote the journal at `path`. If not, that journal lacks runs that began shortly
+ * before this start. `note` is the file that names the last journal. It names this one afterwards, before any run begins.
+ */
+export const continuesJournal = async (note: string, path: string): Promise<boolean> => {
+  if ((await noted(note)) === path) return true
+  // If the disk is full, no note is better than an older one.
+  await rm(note, { force: true })
+  await writeFileAtomic(note, path)
+  return false
+}
+
+const noted = async (note: string): Promise<string | null> => {
+  try {
+    return (await readBounded(note, { max: MAX_PATH_BYTES })).toString('utf8')
+  } catch (error) {
+    if (isMissing(error)) return null
+    throw error
+  }
 }

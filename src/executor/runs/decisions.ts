@@ -132,13 +132,13 @@ export class Decisions {
     this.#approvals = new Approvals(deps, init)
   }
 
-  /** Loads the IDs of runs that began before this start. */
-  async load(): Promise<void> {
+  /** Loads the IDs of runs that began before this start. If the daemon before had another audit log, they are not all. */
+  async load(isSameLog: boolean): Promise<void> {
     const { clock, reports } = this.#deps
     const { runs, since } = await reports.lastBegun()
     for (const { agent_id, machine_id, request_id } of runs)
       this.#use(agent_id, knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
-    const isCovered = since <= clock.now() - COVERED_MS
+    const isCovered = isSameLog && since <= clock.now() - COVERED_MS
     this.#knowsBefore = isCovered ? { until: clock.monotonic() + KNOWN_AFTER_START_MS, left: MAX_RECENT_RUNS / 2 } : NOTHING_BEFORE
   }
 

@@ -122,8 +122,9 @@ export class Runs {
     deps.reports.onNeverBegan = (key) => this.#onNeverBegan(key)
   }
 
-  async load(): Promise<void> {
-    await this.#decisions.load()
+  /** As `Decisions.load`. */
+  async load(isSameLog: boolean): Promise<void> {
+    await this.#decisions.load(isSameLog)
   }
 
   /** Returns the run, or null. Then the outlet carries the reason or only closes. */

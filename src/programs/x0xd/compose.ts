@@ -163,6 +163,7 @@ const OWN_FILES = [
   'revocations',
   'successions',
   'aclVersion',
+  'auditLogPath',
   'detachedRuns',
   'enrolKeys',
   'enrolment',

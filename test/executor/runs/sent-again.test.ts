@@ -137,6 +137,28 @@ test('a new audit log makes nothing certain, because the earlier daemon may have
   assert.equal(await unseen(await resume(next, ran)), false)
 })
 
+test('an audit log to which the daemon returns makes nothing certain, because runs in between are in another one', async (t) => {
+  const clock = new ManualClock(Date.now())
+  const { host, network } = await ExecutorHost.linked(t, { clock })
+  await clock.advance(OLD_LOG_MS)
+  const acl = await readFile(host.aclPath, 'utf8')
+  const restartWith = async (text: string): Promise<FakeLink> => {
+    await host.stop()
+    await writeFile(host.aclPath, text, { mode: 0o600 })
+    await host.boot()
+    return (await host.connect()).link(host.peer)
+  }
+  network.client.stop()
+  const other = await restartWith(acl.replace('exec.log', 'other.log'))
+  const ran = await copyOf(host, other)
+  assert.equal((await deliver(other, ran).exit()).code, 0)
+  const back = await restartWith(acl)
+  assert.equal(await unseen(await resume(back, ran)), false)
+  // From the next start on, it tells of all runs again.
+  const lost = await copyOf(host, back)
+  assert.equal(await unseen(await resume(await restartWith(acl), lost)), true)
+})
+
 test("a stranger is told nothing, and another pair nothing of this pair's nonces, which stay good", async (t) => {
   const [peer, friend] = [newParty(), newParty()]
   const host = await ExecutorHost.start(t, { peers: [peer, friend] })
