@@ -28,6 +28,12 @@ const deny = (): void =>
     ?.querySelector<HTMLButtonElement>('[data-deny]')
     ?.click()
 
+const click = (button: string): boolean => {
+  const found = document.querySelector<HTMLButtonElement>(button)
+  found?.click()
+  return found !== null
+}
+
 const search = (): boolean => {
   const field = document.querySelector<HTMLInputElement>('[data-search]')
   field?.focus()
@@ -43,6 +49,8 @@ const press = (key: string, keys: KeyBindings): boolean => {
   else if (key === 'j' || (key === 'ArrowDown' && isInList())) return move(1)
   else if (key === 'k' || (key === 'ArrowUp' && isInList())) return move(-1)
   else if (key === 'd') deny()
+  else if (key === 'n') return click('[data-next]')
+  else if (key === 'N') return click('[data-previous]')
   else if (key === 't') keys.theme()
   else if (key === '?') keys.help()
   else if (key === 'Escape') keys.back()

@@ -23,10 +23,17 @@ export const Strange = ({ texts }: { readonly texts: readonly string[] }) => {
 /** A foreign name on one line. */
 export const Name = ({ text }: { readonly text: string }) => <bdi>{shownSentence(text)}</bdi>
 
+interface OutputProps {
+  readonly text: string
+  readonly label: string
+  /** Marks parts of the escaped text. It leaves out no character of it. */
+  readonly mark?: (escaped: string) => ComponentChildren
+}
+
 /** Foreign output with its line breaks. */
-export const Output = ({ text, label }: { readonly text: string; readonly label: string }) => (
+export const Output = ({ text, label, mark = (escaped) => escaped }: OutputProps) => (
   <pre class="output" role="region" aria-label={label} tabIndex={0}>
-    <bdi>{shown(text)}</bdi>
+    <bdi>{mark(shown(text))}</bdi>
   </pre>
 )
 

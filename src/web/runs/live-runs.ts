@@ -5,6 +5,9 @@ import type { PageRun, PageResult } from '../../protocol/page-lists.ts'
 import { call } from '../api.ts'
 import { isSilent, lastOfEach } from '../store.ts'
 
+/** Whether a run has not ended, as far as this machine knows. */
+export const isOpen = ({ result }: Pick<PageRun, 'result'>): boolean => result === 'running' || result === 'waiting'
+
 const resultOf = ({ type, code, signal, incomplete }: LifecycleEvent): PageResult => {
   if (type === 'exec.denied') return 'denied'
   if (type === 'exec.waiting') return 'waiting'

@@ -1,4 +1,3 @@
-import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { isOver, runOf } from '../../protocol/events/lifecycle.ts'
 import type { PageRun, PageRunDetail } from '../../protocol/page-lists.ts'
 import { Clock, Fact, Problems, Result } from '../parts.tsx'
@@ -6,18 +5,17 @@ import { hrefOf } from '../router.ts'
 import { type PageState, lastOfEach } from '../store.ts'
 import { useNow } from '../use-now.ts'
 import { usePolled } from '../use-polled.ts'
-import { Name, Output, Strange, Token } from '../visible.tsx'
+import { Strange, Token } from '../visible.tsx'
 import { durationText } from '../format.ts'
 import { Denial } from './denial.tsx'
-import { runOfEvent, useWatched } from './live-runs.ts'
+import { isOpen, runOfEvent, useWatched } from './live-runs.ts'
 import { RunFacts } from './run-facts.tsx'
+import { RunOutput } from './run-output.tsx'
 import { WhoAndWhere } from './run-table.tsx'
 
 const POLL_MS = 1_000
 /** An ended run changes no more, but a log may be late. */
 const ENDED_POLL_MS = 10_000
-
-const isOpen = ({ result }: PageRun): boolean => result === 'running' || result === 'waiting'
 
 const Words = ({ run }: { readonly run: PageRun }) => (
   <>
@@ -33,25 +31,6 @@ const Words = ({ run }: { readonly run: PageRun }) => (
   </>
 )
 
-/** The growing output of a run. It scrolls with the end, and "Pause" holds it for reading. */
-const LiveOutput = ({ text }: { readonly text: string }) => {
-  const [held, setHeld] = useState<string | null>(null)
-  const place = useRef<HTMLDivElement>(null)
-  useLayoutEffect(() => {
-    const output = place.current?.firstElementChild
-    if (held === null && output !== null && output !== undefined) output.scrollTop = output.scrollHeight
-  }, [text, held])
-  return (
-    <div ref={place} class="live">
-      <Output text={held ?? text} label="Output so far" />
-      <button type="button" aria-pressed={held !== null} onClick={() => setHeld(held === null ? text : null)}>
-        Pause
-      </button>
-      {held !== null && <span class="quiet"> {held === text ? 'Paused.' : 'Paused. There is new output.'}</span>}
-    </div>
-  )
-}
-
 /** When it began and how long it took. */
 const Times = ({ run, now }: { readonly run: PageRun; readonly now: number }) => (
   <>
@@ -61,33 +40,6 @@ const Times = ({ run, now }: { readonly run: PageRun; readonly now: number }) =>
     {run.duration_ms !== null && <Fact name="Took">{durationText(run.duration_ms)}</Fact>}
     {run.result === 'running' && <Fact name="Runs for">{durationText(Math.max(0, now - Date.parse(run.started_at)))}</Fact>}
   </>
-)
-
-interface OutputProps {
-  readonly run: PageRun
-  readonly text: string | null
-  readonly isCut: boolean
-  readonly problem: string | null
-}
-
-const RunOutput = ({ run, text, isCut, problem }: OutputProps) => (
-  <section>
-    <h3>Output</h3>
-    {text !== null && text !== '' && isOpen(run) && <LiveOutput text={text} />}
-    {text !== null && text !== '' && !isOpen(run) && <Output text={text} label="End of the output" />}
-    {(text === null || text === '') && (
-      <p class="quiet">
-        {problem !== null ? (
-          <Name text={problem} />
-        ) : isOpen(run) || text === '' ? (
-          'It has written nothing.'
-        ) : (
-          'x0x records no output. The page shows that of runs which it saw.'
-        )}
-      </p>
-    )}
-    {isCut && <p class="quiet">Earlier output is not shown.</p>}
-  </section>
 )
 
 /** One run: its command, result, requester, rule, limits, warnings and output. */
@@ -128,6 +80,7 @@ export const RunView = ({ id, state }: { readonly id: string; readonly state: Pa
         {run.result !== 'denied' && (
           <RunOutput
             run={run}
+            isLive={isOpen(run)}
             text={event?.tail ?? value?.output?.text ?? null}
             isCut={event?.tail_truncated ?? value?.output?.truncated ?? false}
             problem={value?.output_problem ?? null}
