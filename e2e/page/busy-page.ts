@@ -3,7 +3,7 @@ import { MAX_PAGE_CELLS, MAX_PAGE_ROWS } from '../../src/protocol/limits/page.ts
 import type { PageContactChange } from '../../src/protocol/page.ts'
 import type { PageContact, PagePeer, PageRun } from '../../src/protocol/page-lists.ts'
 import { NO_RUN_FACTS } from '../../src/programs/ui/run-index.ts'
-import { sliceOf } from '../../src/programs/ui/slices.ts'
+import { rangeStart, sliceOf } from '../../src/programs/ui/slices.ts'
 import { pageFanout, pagePeer, pageRun } from '../../test/support/page-host.ts'
 
 const PEERS = 1_000
@@ -82,12 +82,13 @@ export const busyHost = (): BusyHost => {
       latest: runs.slice(0, 8),
       problems: [],
     }),
-    runs: async ({ result, text, fanout_id, from }) => {
+    runs: async ({ result, text, within_ms, fanout_id, from }) => {
+      const since = rangeStart(Date.now(), within_ms)
       const hosts = all(300, (at) =>
         pageRun(`host-${at}`, { on: `web${at + 1}`, ...(at < 3 ? { result: 'failed', code: 1 } : {}), fanout_id: 'f' }),
       )
       const fitting = (fanout_id === null ? runs : hosts).filter(
-        (run) => (result === null || run.result === result) && run.argv.join(' ').includes(text),
+        (run) => (result === null || run.result === result) && run.argv.join(' ').includes(text) && run.started_at >= since,
       )
       return { ...sliceOf(fitting, from, fanout_id === null ? MAX_PAGE_ROWS : MAX_PAGE_CELLS), older: true, problems: [] }
     },
@@ -125,8 +126,11 @@ export const busyHost = (): BusyHost => {
       changes.push(change)
       return {}
     },
-    journal: async ({ from }) => ({
-      ...sliceOf(entries, from),
+    journal: async ({ within_ms, from }) => ({
+      ...sliceOf(
+        entries.filter(({ lines }) => lines[0]!.ts >= rangeStart(Date.now(), within_ms)),
+        from,
+      ),
       journals: ['runs here', 'asked of others', 'approvals', `/var/lib/x0x/${'a-long-name/'.repeat(8)}exec.log`],
       names: {},
       more: true,

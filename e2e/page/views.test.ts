@@ -131,6 +131,29 @@ it('the audit log speaks in sentences, and its facts are behind a click', async 
   assert.equal(await entry.getByText('matched_acl').isVisible(), true)
 })
 
+it('runs and log entries of a time range are found, and the address says the range', async (t) => {
+  const { page } = await busy(t)
+  for (const [view, choice, ranges] of [
+    ['runs', 'Began in', { '15min': /^1 to 4\d of 4\d runs$/, hour: /of 1[78]\d runs$/, day: /of 4,3\d\d runs$/, week: /of 10,000 runs$/ }],
+    ['audit', 'Written in', { '15min': /of 15 entries$/, hour: /of 60 entries$/, day: /of 1,440 entries$/, week: /of 2,000 entries$/ }],
+  ] as const) {
+    await page.evaluate(`location.hash = '#/${view}'`)
+    for (const [range, count] of Object.entries(ranges)) {
+      await page.getByLabel(choice).selectOption(range)
+      await page.getByText(count).waitFor()
+      assert.equal(new URL(page.url()).hash, `#/${view}?within=${range}`)
+    }
+    await page.reload()
+    await page.getByText(ranges.week).waitFor()
+    assert.equal(await page.getByLabel(choice).inputValue(), 'week')
+    await page.getByLabel(choice).selectOption('any time')
+    await until(async () => new URL(page.url()).hash === `#/${view}`)
+    // A range that the page does not know is any time.
+    await page.evaluate(`location.hash = '#/${view}?within=century'`)
+    await until(async () => (await page.getByLabel(choice).inputValue()) === '')
+  }
+})
+
 it('trust and pins change only after a dialog that says what changes', async (t) => {
   const { page, changes } = await busy(t)
   await page.evaluate("location.hash = '#/trust'")

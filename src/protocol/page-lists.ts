@@ -187,6 +187,8 @@ export interface PageJournalQuery {
   readonly journal: string
   readonly event: string | null
   readonly text: string | null
+  /** Only entries with a line that was written in this time before now, or null for all. */
+  readonly within_ms: number | null
   readonly from: number
 }
 

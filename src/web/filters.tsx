@@ -53,3 +53,25 @@ export const Choice = ({ name, value, choices, set }: ChoiceProps) => (
     </select>
   </label>
 )
+
+const MINUTE_MS = 60_000
+const DAY_MS = 24 * 60 * MINUTE_MS
+
+/** Time ranges by their words in an address. */
+const RANGE_MS: Readonly<Record<string, number>> = { '15min': 15 * MINUTE_MS, hour: 60 * MINUTE_MS, day: DAY_MS, week: 7 * DAY_MS }
+
+const RANGES = [
+  ['', 'any time'],
+  ['15min', 'the last 15 minutes'],
+  ['hour', 'the last hour'],
+  ['day', 'the last day'],
+  ['week', 'the last week'],
+] as const
+
+/** Length of the time range in an address, or null for any time. */
+export const rangeMs = (range: string): number | null => (Object.hasOwn(RANGE_MS, range) ? RANGE_MS[range]! : null)
+
+/** The choice of a time range that ends now. */
+export const RangeChoice = ({ name, value, set }: Omit<ChoiceProps, 'choices'>) => (
+  <Choice name={name} value={rangeMs(value) === null ? '' : value} choices={RANGES} set={set} />
+)

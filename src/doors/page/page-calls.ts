@@ -104,7 +104,7 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
     run: async ({ sources }, body) => sources.changeContact({ kind: 'label', ...body } as unknown as PageContactChange),
   },
   journal: {
-    fields: { journal: shortText, event: orNull(shortText), text: orNull(filter), from },
+    fields: { journal: shortText, event: orNull(shortText), text: orNull(filter), within_ms: orNull(count), from },
     run: async ({ sources }, body, signal) => sources.journal(body as unknown as PageJournalQuery, signal),
   },
   enrol_list: { fields: {}, run: async ({ sources }) => sources.enrolKeys() },

@@ -1,4 +1,5 @@
 import { stat } from 'node:fs/promises'
+import type { Clock } from '../../base/clock.ts'
 import { AppError, attempt, errorText } from '../../base/errors.ts'
 import { Semaphore } from '../../base/semaphore.ts'
 import type { LocalApi } from '../../clients/daemon.ts'
@@ -7,7 +8,7 @@ import { type Fields, isTable, isText } from '../../protocol/json-table.ts'
 import { MAX_PAGE_JOURNAL_BYTES, MAX_PAGE_RUN_LINES, MAX_PAGE_SEARCHED } from '../../protocol/limits/page.ts'
 import type { PageJournal, PageJournalQuery, PageLogEntry } from '../../protocol/page-lists.ts'
 import type { EngineConfigs } from './engine-configs.ts'
-import { hasWords, sliceOf } from './slices.ts'
+import { hasWords, rangeStart, sliceOf } from './slices.ts'
 
 const NAMES = ['approvals', 'runs here', 'asked of others'] as const
 
@@ -69,42 +70,51 @@ const stateOf = async (path: string): Promise<string | null> => {
   return info && [path, info.dev, info.ino, info.size, info.mtimeNs].join(' ')
 }
 
+interface JournalBookDeps {
+  readonly api: LocalApi
+  readonly clock: Pick<Clock, 'now'>
+  readonly configs: Pick<EngineConfigs, 'journals'>
+}
+
 /** The journals of this host that this user may read. */
 export class JournalBook {
-  readonly #api: LocalApi
-  readonly #configs: EngineConfigs
+  readonly #deps: JournalBookDeps
   /** The audit log as last reported by the daemon; its ACL sets the path. */
   #ofRuns: string | null = null
   /** Reads one journal at a time, for any number of pages. */
   readonly #reading = new Semaphore({ limit: 1 })
   #latest: { readonly key: string | null; readonly read: LastOf } | null = null
 
-  constructor(api: LocalApi, configs: EngineConfigs) {
-    this.#api = api
-    this.#configs = configs
+  constructor(deps: JournalBookDeps) {
+    this.#deps = deps
   }
 
   /** Journals of runs of local programs, by path. */
   async engines(): Promise<readonly string[]> {
-    return this.#configs.journals()
+    return this.#deps.configs.journals()
   }
 
   /** Matching entries, newest first. `names` are those of agents, by ID. */
   async entries(query: PageJournalQuery, names: ReadonlyMap<string, string>, signal: AbortSignal): Promise<PageJournal> {
-    const { journal, event, text, from } = query
+    const { journal, event, text, within_ms, from } = query
     const journals = [...NAMES, ...(await this.engines())]
     const name = journals.find((one) => one === journal)
     if (name === undefined) throw new AppError('bad_request', `journal: one of ${journals.join(', ')}`)
     const hasText = hasWords(text ?? '')
     try {
       const { lines, older, unread } = await this.last(name, signal)
+      const since = rangeStart(this.#deps.clock.now(), within_ms)
       const fitting = entriesOf(event === 'head' ? lines : lines.filter(({ line }) => !isSeal(line))).filter(
         (entry) =>
-          (event === null || entry.some(({ line }) => line['event'] === event)) && (text === null || entry.some(({ raw }) => hasText(raw))),
+          (event === null || entry.some(({ line }) => line['event'] === event)) &&
+          (text === null || entry.some(({ raw }) => hasText(raw))) &&
+          (within_ms === null || entry.some(({ line }) => String(line['ts']) >= since)),
       )
+      // Lines are written in order of time, so no unread line is in a range that begins after the first read one.
+      const more = older && (within_ms === null || String(lines[0]?.line['ts'] ?? since) >= since)
       const { rows, ...place } = sliceOf(fitting, from)
       const entries = rows.map((entry) => ({ lines: entry.map(({ line }) => line) }))
-      return { journals, rows: entries, ...place, names: namedIn(entries, names), more: older, unread, problems: [] }
+      return { journals, rows: entries, ...place, names: namedIn(entries, names), more, unread, problems: [] }
     } catch (error) {
       return { journals, rows: [], from: 0, total: 0, names: {}, more: false, unread: 0, problems: [errorText(error)] }
     }
@@ -128,11 +138,11 @@ export class JournalBook {
 
   /** Throws `not_found` for the audit log of a daemon that has none. */
   async pathOf(name: string, signal: AbortSignal): Promise<string> {
-    const { paths } = this.#api
-    if (name === 'approvals') return paths.approvalsJournal
-    if (name === 'asked of others') return paths.outgoing
+    const { api } = this.#deps
+    if (name === 'approvals') return api.paths.approvalsJournal
+    if (name === 'asked of others') return api.paths.outgoing
     if (name !== 'runs here') return name
-    const said = await this.#api
+    const said = await api
       .json<{ journal?: { path?: string | null } | null }>({ method: 'GET', path: '/diagnostics/exec', signal })
       .catch(() => null)
     this.#ofRuns = said?.journal?.path ?? this.#ofRuns

@@ -68,7 +68,7 @@ export const pageSources = (
   { config, env, execAcl, instance }: Pick<UiFlags, 'config' | 'env' | 'execAcl' | 'instance'>,
 ): PageSources => {
   const configs = new EngineConfigs({ config, env })
-  const book = new JournalBook(api, configs)
+  const book = new JournalBook({ api, clock, configs })
   const lists = new DaemonLists({ api, clock })
   const runs = new RunList({ api, book, clock, lists })
   const peers = new PeerList({ api, clock, lists })

@@ -27,7 +27,7 @@ import {
 import { type DaemonLists, SharedAnswer, nameOr } from './daemon-lists.ts'
 import type { JournalBook } from './journal-book.ts'
 import { type IndexedRun, RunIndex } from './run-index.ts'
-import { hasWords, sliceOf } from './slices.ts'
+import { hasWords, rangeStart, sliceOf } from './slices.ts'
 
 interface RunListDeps {
   readonly api: LocalApi
@@ -58,7 +58,7 @@ export class RunList {
   async runs(query: PageRunsQuery): Promise<PageRuns> {
     const { side, result, fanout_id, within_ms } = query
     const { runs, problems } = await this.all()
-    const since = within_ms === null ? '' : new Date(this.#deps.clock.now() - within_ms).toISOString()
+    const since = rangeStart(this.#deps.clock.now(), within_ms)
     const [hasText, hasHost] = [hasWords(query.text), hasWords(query.host)]
     const fitting = runs.filter(
       (run) =>

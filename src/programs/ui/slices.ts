@@ -13,3 +13,7 @@ export const hasWords = (filter: string): ((text: string) => boolean) => {
   const words = filter.toLowerCase().split(/\s+/).filter(Boolean)
   return (text) => words.every((word) => text.toLowerCase().includes(word))
 }
+
+/** The beginning of a time range that ends now, as ISO 8601, which sorts as text. Empty for all time. */
+export const rangeStart = (now: number, within_ms: number | null): string =>
+  within_ms === null ? '' : new Date(Math.max(0, now - within_ms)).toISOString()

@@ -1,7 +1,7 @@
 import type { Fields } from '../../protocol/json-table.ts'
 import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
 import type { PageJournal, PageLogEntry } from '../../protocol/page-lists.ts'
-import { Choice, Filters, TextFilter } from '../filters.tsx'
+import { Choice, Filters, RangeChoice, TextFilter, rangeMs } from '../filters.tsx'
 import { Clock, Command, Problems } from '../parts.tsx'
 import type { ViewQuery } from '../router.ts'
 import { Pager } from '../table.tsx'
@@ -81,7 +81,8 @@ export const AuditView = ({ query }: { readonly query: ViewQuery }) => {
   const now = useNow(60_000)
   const journal = query.get('log') || DEFAULT_LOG
   const [event, text] = [orNull(useTyped(query.get('event'))), orNull(useTyped(query.get('text')))]
-  const body = { journal, event, text, from: Number(query.get('from')) || 0 }
+  const within_ms = rangeMs(query.get('within'))
+  const body = { journal, event, text, within_ms, from: Number(query.get('from')) || 0 }
   const { value, problem } = usePolled<PageJournal>('journal', body, POLL_MS, JSON.stringify(body))
   const set = (name: string) => (chosen: string) => query.set({ [name]: chosen, from: '' })
   return (
@@ -96,10 +97,13 @@ export const AuditView = ({ query }: { readonly query: ViewQuery }) => {
         />
         <TextFilter name="Holds" hint="a name, an ID, a word" value={query.get('text')} set={set('text')} isSearch />
         <TextFilter name="Event" hint="any" value={query.get('event')} set={set('event')} />
+        <RangeChoice name="Written in" value={query.get('within')} set={set('within')} />
       </Filters>
       <Problems texts={[problem, ...(value?.problems ?? [])]} />
       {value !== null && value.total === 0 && value.problems.length === 0 && (
-        <p class="empty">{text === null && event === null ? 'This log is empty.' : 'No entries match.'}</p>
+        <p class="empty">
+          {text === null && event === null && within_ms === null ? 'This log is empty.' : 'No entries match these filters.'}
+        </p>
       )}
       {value !== null && value.total > 0 && (
         <>

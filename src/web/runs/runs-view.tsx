@@ -1,6 +1,6 @@
 import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
 import { type PageRun, type PageRuns, RUN_RESULTS } from '../../protocol/page-lists.ts'
-import { Choice, Filters, TextFilter } from '../filters.tsx'
+import { Choice, Filters, RangeChoice, TextFilter, rangeMs } from '../filters.tsx'
 import { RESULT_NAMES } from '../format.ts'
 import { Problems } from '../parts.tsx'
 import type { ViewQuery } from '../router.ts'
@@ -9,7 +9,7 @@ import { Pager } from '../table.tsx'
 import { useNow } from '../use-now.ts'
 import { usePolled } from '../use-polled.ts'
 import { useTyped } from '../use-typed.ts'
-import { unlistedRuns, useWatched } from './live-runs.ts'
+import { isOpen, unlistedRuns, useWatched } from './live-runs.ts'
 import { RunTable } from './run-table.tsx'
 import { RunView } from './run-view.tsx'
 
@@ -24,13 +24,6 @@ const SIDES = [
 
 const RESULTS = [['', 'any'], ...RUN_RESULTS.map((result) => [result, RESULT_NAMES[result]] as const)] as const
 
-const TIMES = [
-  ['', 'any time'],
-  ['hour', 'the last hour'],
-  ['day', 'the last day'],
-] as const
-const TIME_MS: Readonly<Record<string, number>> = { hour: 3_600_000, day: 86_400_000 }
-
 const FILTERS = ['text', 'host', 'side', 'result', 'within']
 
 const Fields = ({ query }: { readonly query: ViewQuery }) => {
@@ -41,7 +34,7 @@ const Fields = ({ query }: { readonly query: ViewQuery }) => {
       <TextFilter name="Host or requester" hint="a name or an ID" value={query.get('host')} set={set('host')} />
       <Choice name="Show" value={query.get('side')} choices={SIDES} set={set('side')} />
       <Choice name="Result" value={query.get('result')} choices={RESULTS} set={set('result')} />
-      <Choice name="Began in" value={query.get('within')} choices={TIMES} set={set('within')} />
+      <RangeChoice name="Began in" value={query.get('within')} set={set('within')} />
     </Filters>
   )
 }
@@ -55,7 +48,7 @@ const bodyOf = (query: ViewQuery, text: string, host: string) => ({
   result: query.get('result') || null,
   text,
   host,
-  within_ms: TIME_MS[query.get('within')] ?? null,
+  within_ms: rangeMs(query.get('within')),
   fanout_id: null,
   from: Number(query.get('from')) || 0,
 })
@@ -69,7 +62,7 @@ const RunList = ({ state, query }: { readonly state: PageState; readonly query: 
   const isFiltered = FILTERS.some((name) => query.get(name) !== '')
   // A local program whose log is not known has its runs in the events alone.
   const more = value === null || isFiltered || body.from > 0 ? [] : unlistedRuns(state.events, value.rows, going, now)
-  const recent = more.filter((run) => run.result === 'running' || run.result === 'waiting' || value!.total <= value!.rows.length)
+  const recent = more.filter((run) => isOpen(run) || value!.total <= value!.rows.length)
   return (
     <>
       <h2>Runs</h2>

@@ -63,16 +63,19 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
 
   const about = await call<{ data_dir: string; agent_id: null }>('about')
   assert.deepEqual([about.data_dir, about.agent_id], [paths.dir, null])
-  const all = await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null, from: 0 })
+  const all = await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null, within_ms: null, from: 0 })
   const eventsIn = ({ rows }: PageJournal): unknown[] => rows.map(({ lines }) => lines.map(({ event }) => event))
   // A request and its decision are one entry; these two are of different requests.
   assert.deepEqual([eventsIn(all), all.more, all.unread, all.problems], [[['approval'], ['question']], false, 1, []])
-  const one = await call<PageJournal>('journal', { journal: 'approvals', event: 'question', text: 'q_0', from: 0 })
+  const one = await call<PageJournal>('journal', { journal: 'approvals', event: 'question', text: 'q_0', within_ms: null, from: 0 })
   assert.equal(one.total, 1)
   await appendFile(paths.approvalsJournal, `${lines[0]}\n`)
-  assert.equal((await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null, from: 0 })).rows[0]?.lines.length, 2)
+  assert.equal(
+    (await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null, within_ms: null, from: 0 })).rows[0]?.lines.length,
+    2,
+  )
   assert.match(
-    (await call<PageJournal>('journal', { journal: 'runs here', event: null, text: null, from: 0 })).problems[0] ?? '',
+    (await call<PageJournal>('journal', { journal: 'runs here', event: null, text: null, within_ms: null, from: 0 })).problems[0] ?? '',
     /no daemon/,
   )
 
