@@ -180,7 +180,7 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
     'all',
     'Trust or keys are about to change, an operator ends a run, or the daemon drains before a restart. With `code`: the proof was invalid, and nothing changes.',
     {
-      operation: 'such as `contact_trust`, `exec_incoming_cancel`, `drain` or `drain_cancelled`',
+      operation: 'such as `contact_trust`, `exec_cancel`, `exec_incoming_cancel`, `drain` or `drain_cancelled`',
       agent: '',
       machine: '',
       level: '',

@@ -18,6 +18,7 @@ const OPERATION_OF = {
   '/enrol/create': 'enrol_create',
   '/enrol/list': 'enrol_list',
   '/enrol/revoke': 'enrol_revoke',
+  '/exec/cancel': 'exec_cancel',
   '/exec/incoming': 'exec_incoming',
   '/exec/incoming/cancel': 'exec_incoming_cancel',
 } as const

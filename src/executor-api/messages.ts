@@ -86,7 +86,7 @@ const address = text(MAX_ADDRESS_TEXT)
 const httpText = text(MAX_REFUSED_HTTP_TEXT)
 
 /** Version of this API. Both processes are of one release, so any other version is refused. */
-export const PORT_VERSION = 13
+export const PORT_VERSION = 14
 
 /** Number of a link, given by the executor. 0 is the daemon's link to itself. */
 const link = { link: uint() }
@@ -111,6 +111,7 @@ export const OPERATIONS = [
   'identity_revoke',
   'exec_incoming',
   'exec_incoming_cancel',
+  'exec_cancel',
   'token_rotate',
   'acl_sign',
   'enrol_create',

@@ -36,6 +36,7 @@ const CONTACT_PIN = { contact: text, machine_id: text }
 const CONTACT_LABEL = { contact: text, labels: map(text, orNull(text)) }
 const ACL_SIGN = { acl_version: positive, acl_sha256: matching(/^[0-9a-f]{64}$/, '64 lower-case hex digits') }
 const INCOMING_CANCEL = { request_id: text, agent_id: optional(text) }
+const RUN_CANCEL = { request_id: optional(text), fanout_id: optional(text) }
 
 /** What the network process may know of a contact. */
 export const contactRecord = (
@@ -106,6 +107,8 @@ export class Operations {
         return { ok: true, sessions: incoming.list() }
       case 'exec_incoming_cancel':
         return this.#endRun(parseBody(body, INCOMING_CANCEL))
+      case 'exec_cancel':
+        return this.#logCancel(parseBody(body, RUN_CANCEL))
       case 'token_rotate':
         return this.#rotate(parseBody(body, { token: text }).token)
       case 'acl_sign':
@@ -163,6 +166,18 @@ export class Operations {
     const { agent_id: agent, machine_id: machine } = run
     await authority.announce({ operation: 'exec_incoming_cancel', agent, machine, level: null, request_id }, { widens: false })
     return { ok: true, session: run }
+  }
+
+  /** Logs that the operator ends a run or fan-out of this agent. The network process, which has it, ends it after the answer. */
+  async #logCancel({ request_id, fanout_id }: Sent<typeof RUN_CANCEL>): Promise<unknown> {
+    for (const id of [request_id, fanout_id])
+      if (id !== undefined && !isRequestId(id)) throw new AppError('bad_request', 'request_id, fanout_id: not a UUID')
+    const change = { operation: 'exec_cancel', agent: null, machine: null, level: null }
+    await this.#deps.authority.announce(
+      { ...change, ...(request_id !== undefined && { request_id }), ...(fanout_id !== undefined && { detail: `fan-out ${fanout_id}` }) },
+      { widens: false },
+    )
+    return { ok: true }
   }
 
   /** Renews a token even if the log cannot be written, because that takes access away. */

@@ -119,3 +119,29 @@ test('what waits for a human is ended too', async (t) => {
   const [warning] = run.frames.filter((frame) => frame.type === 'warning')
   assert.deepEqual([warning?.kind, warning?.message], ['ended_by_operator', 'the operator of the executing host ended the run'])
 })
+
+test('that an operator ends a run of this agent is logged with its ID; without a proof only the refusal is', async (t) => {
+  const { host, network } = await ExecutorHost.linked(t)
+  const [request_id, fanout_id] = [randomUUID(), randomUUID()]
+  const body = Buffer.from(JSON.stringify({ request_id }))
+  const proof = await host.prove('exec_cancel', body)
+  const refused = { code: 'operator_proof_required' }
+  await assert.rejects(network.client.operate('exec_cancel', body, ''), refused)
+  await assert.rejects(network.client.operate('exec_cancel', Buffer.from(JSON.stringify({ fanout_id })), proof), refused)
+  await network.client.operate('exec_cancel', body, proof)
+  await assert.rejects(network.client.operate('exec_cancel', body, proof), refused)
+  await operate(host, network, 'exec_cancel', { fanout_id })
+  for (const bad of [{ request_id: 'one\ntwo' }, { request_id: 7 }, { other: request_id }])
+    await assert.rejects(operate(host, network, 'exec_cancel', bad), { code: 'bad_request' }, JSON.stringify(bad))
+  const lines = (await host.lines()) as unknown as readonly Record<string, unknown>[]
+  assert.deepEqual(
+    lines.map(({ event, operation, request_id: id, code, detail }) => [event, operation, id, code ?? detail]),
+    [
+      ['authority', 'exec_cancel', undefined, 'operator_proof_required'],
+      ['authority', 'exec_cancel', undefined, 'operator_proof_required'],
+      ['authority', 'exec_cancel', request_id, null],
+      ['authority', 'exec_cancel', undefined, 'operator_proof_required'],
+      ['authority', 'exec_cancel', undefined, `fan-out ${fanout_id}`],
+    ],
+  )
+})

@@ -21,6 +21,7 @@ import { operatorRoute } from './contacts.ts'
 import { type Definitions, type RestRequest, define } from './definition.ts'
 import { startDetached } from './detached-routes.ts'
 import {
+  type CancelRequest,
   type RunRequest,
   cancelRequest,
   oneRun,
@@ -53,12 +54,8 @@ export const execRoutes = (services: RestServices) =>
     'POST /exec/cancel': define({
       body: cancelRequest,
       response: cancelAnswer,
-      handle: async ({ body: { request_id, fanout_id } }) => {
-        if (request_id !== undefined && fanout_id === undefined) services.runner.cancel(request_id)
-        else if (fanout_id !== undefined && request_id === undefined) services.fanouts.cancel(fanout_id)
-        else throw new AppError('bad_request', 'request_id, fanout_id: name what to cancel with exactly one of the two')
-        return request_id === undefined ? { ok: true, fanout_id } : { ok: true, request_id }
-      },
+      proof: 'taken',
+      handle: async (request) => cancel(services, request),
     }),
     'POST /exec/incoming': operatorRoute(services.executor, 'exec_incoming', incomingList, incomingRuns),
     'POST /exec/incoming/cancel': operatorRoute(services.executor, 'exec_incoming_cancel', incomingCancel, incomingEnded),
@@ -89,6 +86,19 @@ export const execRoutes = (services: RestServices) =>
       }),
     }),
   }) satisfies Definitions
+
+/** A wrong proof cancels nothing. With a valid one, the audit log has the operator's decision before the run ends. */
+const cancel = async (
+  { executor, fanouts, runner }: RestServices,
+  { body: { request_id, fanout_id }, rawBody, proof }: RestRequest<CancelRequest>,
+): Promise<object> => {
+  if ((request_id === undefined) === (fanout_id === undefined))
+    throw new AppError('bad_request', 'request_id, fanout_id: name what to cancel with exactly one of the two')
+  if (proof !== '') await executor.operate('exec_cancel', rawBody, proof)
+  if (request_id !== undefined) runner.cancel(request_id)
+  if (fanout_id !== undefined) fanouts.cancel(fanout_id)
+  return request_id === undefined ? { ok: true, fanout_id } : { ok: true, request_id }
+}
 
 const run = async (services: RestServices, request: RestRequest<RunRequest>, reply: FastifyReply): Promise<unknown> => {
   // Created first, so that a disconnect during the upload of stdin is noticed.

@@ -90,6 +90,7 @@ export const cancelRequest = z.strictObject({
   request_id: optional(requestId),
   fanout_id: optional(requestId).describe('all hosts of this fan-out: running commands are cancelled and no more start'),
 })
+export type CancelRequest = z.infer<typeof cancelRequest>
 export const connectRequest = z.strictObject(target)
 export const sendRequest = nullIsAbsent(
   z.strictObject({

@@ -90,6 +90,7 @@ const OPERATIONS: Readonly<Record<string, string>> = {
 const OWN_OPERATIONS: Readonly<Record<string, string>> = {
   enrol_create: 'created an enrolment key',
   enrol_revoke: 'revoked an enrolment key',
+  exec_cancel: 'ended a run that this agent requested',
   identity_revoke: 'revoked this agent, or its presence on a machine',
   token_rotate: 'renewed a secret',
 }
