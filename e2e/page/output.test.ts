@@ -158,4 +158,8 @@ it('the output and its tools have no serious fault and no width of their own, li
     assert.equal(await page.evaluate('document.documentElement.scrollWidth'), width)
   }
   await screenshots(page, 'output')
+  await page.getByRole('button', { name: 'Stop', exact: true }).click()
+  await page.getByRole('dialog').waitFor()
+  assert.deepEqual(await seriousFaults(page), [])
+  await screenshots(page, 'stop')
 })

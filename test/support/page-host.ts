@@ -85,6 +85,9 @@ const NOTHING: PageSources = {
   run: async () => {
     throw new AppError('unknown_run')
   },
+  stopRun: async () => {
+    throw new AppError('unknown_run')
+  },
   fanouts: async () => ({ rows: [], problems: [] }),
   peers: async () => ({ ...NO_ROWS, labels: [] }),
   ping: async () => {

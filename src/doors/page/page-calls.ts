@@ -73,6 +73,10 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
     fields: { key: textUpTo(MAX_RUN_NAME, 1) },
     run: async ({ sources }, body, signal) => sources.run(String(body['key']), signal),
   },
+  stop: {
+    fields: { key: textUpTo(MAX_RUN_NAME, 1) },
+    run: async ({ sources }, body, signal) => sources.stopRun(String(body['key']), signal),
+  },
   watch: {
     fields: { followed: listUpTo(textUpTo(MAX_RUN_NAME, 1), MAX_FOLLOWED_RUNS) },
     run: async ({ feed }, body) => ({ going: await feed.followRuns(body['followed'] as readonly string[]) }),

@@ -58,6 +58,8 @@ export interface PageSources {
   runs(query: PageRunsQuery): Promise<PageRuns>
   /** Throws `unknown_run`. */
   run(key: string, signal: AbortSignal): Promise<PageRunDetail>
+  /** Asks for the end of a run that this agent requested, as the operator. Throws `unknown_run`, `conflict`, `operator_proof_required`. */
+  stopRun(key: string, signal: AbortSignal): Promise<object>
   fanouts(): Promise<{ readonly rows: readonly PageFanout[]; readonly problems: readonly string[] }>
   peers(query: PagePeersQuery): Promise<PagePeers>
   /** Measures an agent now. */

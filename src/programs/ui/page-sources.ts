@@ -18,6 +18,7 @@ import { localModes, revokeGrant, takeBackModes } from './local-modes.ts'
 import { overviewOf } from './overview.ts'
 import { PeerList } from './peer-list.ts'
 import { explainHere, explainInForce, policyHere } from './policy-here.ts'
+import { stopRun } from './requested-runs.ts'
 import { RunList } from './run-list.ts'
 
 export interface UiFlags {
@@ -86,6 +87,7 @@ export const pageSources = (
       if (detail === null) throw new AppError('unknown_run', 'no log of this machine has that run any more')
       return detail
     },
+    stopRun: async (key, signal) => stopRun({ api, lists }, await runs.find(key), signal),
     fanouts: async () => runs.fanouts(),
     peers: async (query) => peers.peers(query),
     ping: async (id, signal) => peers.ping(id, signal),

@@ -106,7 +106,7 @@ export class RunList {
 
   /** Null if no log has the run. */
   async detail(key: string, signal: AbortSignal): Promise<PageRunDetail | null> {
-    const run = await this.#find(key)
+    const run = await this.find(key)
     if (run === null) return null
     const names = await this.#deps.lists.names()
     const shown = shownRun(run, names)
@@ -123,8 +123,8 @@ export class RunList {
     }
   }
 
-  /** A page may know a new run from its event before the shared answer has it. */
-  async #find(key: string): Promise<IndexedRun | null> {
+  /** Null if no log has the run. A page may know a new run from its event before the shared answer has it. */
+  async find(key: string): Promise<IndexedRun | null> {
     await this.#refreshed.get()
     if (this.#index.get(key) === null) {
       this.#refreshed.forget()

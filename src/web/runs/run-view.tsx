@@ -12,6 +12,7 @@ import { isOpen, runOfEvent, useWatched } from './live-runs.ts'
 import { RunFacts } from './run-facts.tsx'
 import { RunOutput } from './run-output.tsx'
 import { WhoAndWhere } from './run-table.tsx'
+import { StopRun } from './stop-run.tsx'
 
 const POLL_MS = 1_000
 /** An ended run changes no more, but a log may be late. */
@@ -68,9 +69,12 @@ export const RunView = ({ id, state }: { readonly id: string; readonly state: Pa
         <WhoAndWhere run={run} />
       </h2>
       <article class="card run">
-        <p class="big">
-          <Result run={run} />
-        </p>
+        <div class="bar">
+          <p class="big">
+            <Result run={run} />
+          </p>
+          <StopRun run={run} />
+        </div>
         <Words run={run} />
         {run.result === 'denied' && <Denial run={run} denial={value?.denial ?? null} detail={value?.facts.detail ?? null} />}
         <dl class="facts">

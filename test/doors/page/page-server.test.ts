@@ -6,6 +6,7 @@ import { test } from 'node:test'
 
 import { AppError } from '../../../src/base/errors.ts'
 import { lifecycleEvent, type LifecycleEvent } from '../../../src/protocol/events/lifecycle.ts'
+import { MAX_RUN_NAME } from '../../../src/protocol/limits/approvals.ts'
 import { MAX_EVENT_TAIL } from '../../../src/protocol/limits/events.ts'
 import { PAGE_PROOF_HEADER } from '../../../src/protocol/page.ts'
 import {
@@ -334,6 +335,40 @@ test('a decision goes to the desk with the digest that was shown, and what the d
   assert.match(lost.text, /human:x0x approvals/)
   assert.equal(host.desk.decided.length, 1)
   page.gone.abort()
+})
+
+test('a run is stopped by the signed-in page alone: not without a session or proof, from another site, or by a form', async (t) => {
+  const stopped: string[] = []
+  const stopRun = async (key: string): Promise<object> => {
+    stopped.push(key)
+    return {}
+  }
+  const host = await pageHost(t, { sources: { stopRun } })
+  const session = await signInTo(host)
+  const own = pageHeaders(host, session)
+  const { [PAGE_PROOF_HEADER]: _proof, ...cookieAlone } = own
+  const { origin: _origin, ...withoutOrigin } = own
+  const { proof: otherProof } = await signInTo(host)
+  const body = JSON.stringify({ key: 'asked one' })
+  for (const [why, headers, status] of [
+    ['no session', pageHeaders(host), 401],
+    ['cookie alone', cookieAlone, 401],
+    ['proof of another tab', { ...own, [PAGE_PROOF_HEADER]: otherProof }, 401],
+    ['another origin', { ...own, origin: 'https://evil.example' }, 403],
+    ['another site', { ...own, 'sec-fetch-site': 'cross-site' }, 403],
+    ['another name', { ...own, host: 'evil.example' }, 403],
+    ['no origin', withoutOrigin, 403],
+    ['a form', { ...own, 'content-type': 'text/plain' }, 400],
+  ] as const)
+    assert.equal((await askPage(host, '/api/stop', { headers, body })).status, status, why)
+  assert.equal((await askPage(host, '/api/stop', { headers: own, method: 'GET' })).status, 405)
+  for (const bad of [{}, { key: '' }, { key: 7 }, { key: 'x'.repeat(MAX_RUN_NAME + 1) }, { key: 'asked one', signal: 9 }])
+    assert.equal((await call(host, 'stop', session, bad)).status, 400, JSON.stringify(bad).slice(0, 40))
+  assert.deepEqual(stopped, [])
+  assert.equal((await call(host, 'stop', session, { key: 'asked one' })).status, 200)
+  await call(host, 'sign-out', session)
+  assert.equal((await call(host, 'stop', session, { key: 'asked two' })).status, 401)
+  assert.deepEqual(stopped, ['asked one'])
 })
 
 test('a session that nobody touches ends, and with it what it follows; one that is touched ends after half a day', async (t) => {
