@@ -4,7 +4,7 @@ import type { KnownNode, NodeDirectory } from '../executor/local/exec-target.ts'
 import type { TargetFiles } from '../executor/local/target-files.ts'
 import type { SelectedTarget, TargetRequest, TargetRunner, TargetTerminal, TargetTerminalRequest } from '../executor/local/target-runner.ts'
 import type { ContactsAnswer, PeersAnswer } from '../protocol/api-answers.ts'
-import { ATTACHED_EVENTS, type AttachedEventJson } from '../protocol/api/attached-events.ts'
+import { type AttachedEventJson, asAttachedEvent } from '../protocol/api/attached-events.ts'
 import type { RulesJson } from '../protocol/api/rules.ts'
 import {
   MAX_RUN_LINE,
@@ -16,7 +16,7 @@ import {
   runEventsOf,
 } from '../protocol/api/run-events.ts'
 import { type RequestId, isHexId } from '../protocol/ids.ts'
-import { eventReader, isTable, isText } from '../protocol/json-table.ts'
+import { isTable, isText } from '../protocol/json-table.ts'
 import { MAX_MESH_TERMINAL_SIDE } from '../protocol/limits/terminal.ts'
 import { linesOf } from '../protocol/lines.ts'
 import { fromBase64 } from '../protocol/text.ts'
@@ -160,8 +160,6 @@ const meshSize = ({ cols, rows }: TerminalSize): WireTerminalSize => ({
   columns: Math.min(cols, MAX_MESH_TERMINAL_SIDE),
   rows: Math.min(rows, MAX_MESH_TERMINAL_SIDE),
 })
-
-const asAttachedEvent = eventReader('a detached run', ATTACHED_EVENTS)
 
 /** The error for a run that started and whose end is unknown. */
 const unknownEnd = (request_id: RequestId, message: string): RunPart => ({

@@ -151,6 +151,14 @@ export interface PageRunDetail {
   readonly denial: { readonly cause: string; readonly next: readonly string[] } | null
 }
 
+/** The end of the output that the host of a detached run stores. */
+export interface PageDetachedOutput {
+  readonly text: string
+  readonly truncated: boolean
+  /** Bytes after it that the host could not store. */
+  readonly bytes_dropped: number
+}
+
 export interface PageFanout {
   readonly fanout_id: string
   readonly argv: readonly string[]

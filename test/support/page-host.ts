@@ -85,6 +85,9 @@ const NOTHING: PageSources = {
   run: async () => {
     throw new AppError('unknown_run')
   },
+  detachedOutput: async () => {
+    throw new AppError('unknown_run')
+  },
   stopRun: async () => {
     throw new AppError('unknown_run')
   },

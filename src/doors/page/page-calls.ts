@@ -73,6 +73,10 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
     fields: { key: textUpTo(MAX_RUN_NAME, 1) },
     run: async ({ sources }, body, signal) => sources.run(String(body['key']), signal),
   },
+  detached_output: {
+    fields: { key: textUpTo(MAX_RUN_NAME, 1) },
+    run: async ({ sources }, body, signal) => sources.detachedOutput(String(body['key']), signal),
+  },
   stop: {
     fields: { key: textUpTo(MAX_RUN_NAME, 1) },
     run: async ({ sources }, body, signal) => sources.stopRun(String(body['key']), signal),

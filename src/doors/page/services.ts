@@ -18,6 +18,7 @@ import type { PageEnrolKeys, PageEnrolWish, PageEnrolled } from '../../protocol/
 import type {
   PageContacts,
   PageContactsQuery,
+  PageDetachedOutput,
   PageFanout,
   PageJournal,
   PageJournalQuery,
@@ -58,6 +59,8 @@ export interface PageSources {
   runs(query: PageRunsQuery): Promise<PageRuns>
   /** Throws `unknown_run`. */
   run(key: string, signal: AbortSignal): Promise<PageRunDetail>
+  /** Asks the host of a detached run for the end of its output. */
+  detachedOutput(key: string, signal: AbortSignal): Promise<PageDetachedOutput>
   /** Asks for the end of a run that this agent requested, as the operator. Throws `unknown_run`, `conflict`, `operator_proof_required`. */
   stopRun(key: string, signal: AbortSignal): Promise<object>
   fanouts(): Promise<{ readonly rows: readonly PageFanout[]; readonly problems: readonly string[] }>

@@ -18,7 +18,7 @@ import { localModes, revokeGrant, takeBackModes } from './local-modes.ts'
 import { overviewOf } from './overview.ts'
 import { PeerList } from './peer-list.ts'
 import { explainHere, explainInForce, policyHere } from './policy-here.ts'
-import { stopRun } from './requested-runs.ts'
+import { detachedOutput, stopRun } from './requested-runs.ts'
 import { RunList } from './run-list.ts'
 
 export interface UiFlags {
@@ -87,6 +87,7 @@ export const pageSources = (
       if (detail === null) throw new AppError('unknown_run', 'no log of this machine has that run any more')
       return detail
     },
+    detachedOutput: async (key, signal) => detachedOutput({ api, lists }, await runs.find(key), signal),
     stopRun: async (key, signal) => stopRun({ api, lists }, await runs.find(key), signal),
     fanouts: async () => runs.fanouts(),
     peers: async (query) => peers.peers(query),

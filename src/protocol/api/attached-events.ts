@@ -1,5 +1,5 @@
 import { base64, requestId } from '../api-fields.ts'
-import { type EventOf, type FieldTable, count, flag, oneOf, orNull, record, yes } from '../json-table.ts'
+import { type EventOf, type FieldTable, count, eventReader, flag, oneOf, orNull, record, yes } from '../json-table.ts'
 import { DETACHED_STATES } from '../reasons.ts'
 import { KEPT_THERE } from './detached-run.ts'
 import { ERROR_TOLD, RUN_OUTCOME, STARTED, WARNING } from './run-events.ts'
@@ -30,6 +30,7 @@ export const ATTACHED_EVENTS = attachedEvents({ data_b64: base64 })
 /** The same for `RAW_RUN_TYPE`. */
 export const RAW_ATTACHED_EVENTS = attachedEvents({ data_bytes: count })
 export type AttachedEventJson = EventOf<typeof ATTACHED_EVENTS>
+export const asAttachedEvent = eventReader('a detached run', ATTACHED_EVENTS)
 
 const OUTCOME = orNull(record(RUN_OUTCOME)).says('of the signed Exit, where it was seen just now')
 /** The rest of the stored output in one response. */

@@ -1,9 +1,10 @@
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { shown } from '../../base/visible-text.ts'
 import { MAX_EVENT_TAIL } from '../../protocol/limits/events.ts'
-import type { PageRun } from '../../protocol/page-lists.ts'
+import type { PageDetachedOutput, PageRun } from '../../protocol/page-lists.ts'
+import { call } from '../api.ts'
 import { TextFilter } from '../filters.tsx'
-import { numberText } from '../format.ts'
+import { bytesText, numberText } from '../format.ts'
 import { Name, Output } from '../visible.tsx'
 import { hitsOf, outputFileName, partsOf, stepOf } from './find.ts'
 
@@ -175,3 +176,34 @@ export const RunOutput = ({ text, problem, ...of }: RunOutputProps) => (
     )}
   </section>
 )
+
+/** The output of a detached run, which its host stores. The host is asked for each click only. */
+export const DetachedOutput = ({ run, problem }: { readonly run: PageRun; readonly problem: string | null }) => {
+  const [read, setRead] = useState<PageDetachedOutput | null>(null)
+  const [said, setSaid] = useState('')
+  const ask = async (): Promise<void> => {
+    setSaid('Asking its host …')
+    try {
+      setRead(await call<PageDetachedOutput>('detached_output', { key: run.key }))
+      setSaid('')
+    } catch (error) {
+      setSaid(error instanceof Error ? error.message : String(error))
+    }
+  }
+  return (
+    <>
+      <RunOutput run={run} isLive={false} text={read?.text ?? null} isCut={read?.truncated ?? false} problem={problem} />
+      {read !== null && read.bytes_dropped > 0 && (
+        <p class="warning">Its host could not store {bytesText(read.bytes_dropped)} of output after this.</p>
+      )}
+      <p class="buttons take">
+        <button type="button" onClick={() => void ask()}>
+          {read === null ? 'Read the output' : 'Read it again'}
+        </button>
+        <span role="status">
+          <Name text={said} />
+        </span>
+      </p>
+    </>
+  )
+}

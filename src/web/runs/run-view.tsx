@@ -10,7 +10,7 @@ import { durationText } from '../format.ts'
 import { Denial } from './denial.tsx'
 import { isOpen, runOfEvent, useWatched } from './live-runs.ts'
 import { RunFacts } from './run-facts.tsx'
-import { RunOutput } from './run-output.tsx'
+import { DetachedOutput, RunOutput } from './run-output.tsx'
 import { WhoAndWhere } from './run-table.tsx'
 import { StopRun } from './stop-run.tsx'
 
@@ -59,6 +59,7 @@ export const RunView = ({ id, state }: { readonly id: string; readonly state: Pa
         {problem === null && <p class="quiet">Loading …</p>}
       </>
     )
+  const isStored = run.side === 'mine' && run.detached
   return (
     <>
       <p class="crumbs">
@@ -81,7 +82,8 @@ export const RunView = ({ id, state }: { readonly id: string; readonly state: Pa
           <Times run={run} now={now} />
           {value !== null && <RunFacts detail={value} />}
         </dl>
-        {run.result !== 'denied' && (
+        {run.result !== 'denied' && isStored && <DetachedOutput run={run} problem={value?.output_problem ?? null} />}
+        {run.result !== 'denied' && !isStored && (
           <RunOutput
             run={run}
             isLive={isOpen(run)}
