@@ -81,8 +81,8 @@ const Tiles = ({ overview, waiting }: { readonly overview: PageOverview; readonl
       >
         not seen
       </Tile>
-      <Tile name="Running now" value={numberText(runs.running)} href={hrefOf('runs', null, { result: 'running' })}>
-        {runs.running === 1 ? 'run' : 'runs'}
+      <Tile name="Running" value={numberText(runs.running)} href={hrefOf('runs', null, { result: 'running' })}>
+        now
       </Tile>
       <Tile name="Runs" value={numberText(runs.count)} href={hrefOf('runs', null, within)}>
         in the last hour
