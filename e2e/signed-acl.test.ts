@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import { readFile, writeFile } from 'node:fs/promises'
+import { readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { after, before, test } from 'node:test'
 
@@ -54,6 +54,7 @@ const acceptedVersion = async (): Promise<unknown> => JSON.parse(await readFile(
 
 test('a host that names signers does not start with an ACL that is not signed, altered or from another agent', OPTIONS, async () => {
   const bundle = await signed(alice, 5)
+  await symlink(bob.aclFile, at('link-exec-acl.toml'))
   for (const [acl, problem] of [
     [text, /exec-acl\.toml: is not signed, and acl_signers requires a signature/],
     [bundle.replace('"42"', '"43"'), /the signature does not fit/],
@@ -67,7 +68,44 @@ test('a host that names signers does not start with an ACL that is not signed, a
     const check = await runDaemonCommand([...bob.selector, '--check', '--exec-acl', bob.aclFile])
     assert.match(check.stdout, problem)
     assert.notEqual(check.status, 0)
+    const own = await bob.cli(['acl', 'check', at('link-exec-acl.toml')], { env: { X0X_EXEC_ACL: bob.aclFile } })
+    assert.equal(own.status, 2)
+    assert.match(own.stdout.toString(), problem)
+    // For a file of another host, the signer is named.
+    const other = await alice.cli(['acl', 'check', bob.aclFile, '--signer', bob.agentId, '--signer', alice.agentId])
+    assert.equal(other.status, 2)
+    assert.match(other.stdout.toString(), new RegExp(problem.source.replace('acl_signers', '--signer')))
   }
+})
+
+test('a check of a file for other hosts requires the signer that is named', OPTIONS, async () => {
+  const file = at('fleet.acl')
+  await writeFile(file, await signed(charlie, 6))
+  const check = async (...words: string[]): Promise<[number | null, string]> => {
+    const { status, stdout, stderr } = await alice.cli(['acl', 'check', file, ...words])
+    return [status, `${stdout.toString()}${stderr}`]
+  }
+  assert.equal((await check())[0], 0)
+  assert.equal((await check('--signer', charlie.agentId))[0], 0)
+  const [status, text] = await check('--signer', alice.agentId)
+  assert.equal(status, 2)
+  assert.match(text, new RegExp(`problem .*fleet\\.acl: agent ${charlie.agentId} signed it, which --signer does not name`))
+  for (const id of ['', 'charlie', charlie.agentId.slice(0, 8), `${charlie.agentId},${alice.agentId}`]) {
+    const [refused, why] = await check(`--signer=${id}`)
+    assert.equal(refused, 2)
+    assert.match(why, /--signer: .* is not an id/)
+  }
+})
+
+test('a configuration that cannot be read does not turn the required signature off', OPTIONS, async () => {
+  const config = join(bob.dir, 'config.toml')
+  const before = await readFile(config, 'utf8')
+  await place(text)
+  await writeFile(config, `${before}unknown_key = 1\n`)
+  const { status, stderr } = await bob.cli(['acl', 'check', bob.aclFile], { env: { X0X_EXEC_ACL: bob.aclFile } })
+  await writeFile(config, before)
+  assert.equal(status, 2)
+  assert.match(stderr, /unknown_key/)
 })
 
 test('it starts with what the operator signed, and every command reads it', OPTIONS, async () => {
@@ -133,6 +171,11 @@ test('a new daemon does not take the place of one that runs if it could not star
   const replaced = await runDaemonCommand([...bob.selector, '--replace', '--exec-acl', bob.aclFile])
   assert.equal(replaced.status, 2)
   assert.match(replaced.stderr, /has version 6, and this host has accepted version 8/)
+  for (const words of [[], [bob.aclFile]]) {
+    const { status, stdout } = await bob.cli(['acl', 'check', ...words])
+    assert.equal(status, 2)
+    assert.match(stdout.toString(), /has version 6, and this host has accepted version 8/)
+  }
   assert.equal((await alice.exec(bob, ['true'])).status, 0)
 })
 

@@ -11,7 +11,13 @@ export const ACL: CommandSpec = {
       name: 'check',
       text: 'Check an ACL file for errors and risks',
       arguments: [{ flags: '[file]', text: 'ACL file (default: that of the running daemon)' }],
-      notes: ['If the file is signed, the signature must be valid. It prints the version and the signer.'],
+      options: [{ flags: '--signer <id>', text: 'Require a signature of this agent (repeatable)' }],
+      examples: ['x0x acl check', 'x0x acl check web.acl --signer 3f2a…'],
+      exits: [['2', 'x0xd cannot use the file, or the required signature is missing or wrong']],
+      notes: [
+        'If the file is signed, the signature must be valid. It prints the version and the signer.',
+        'For the ACL of this daemon, acl_signers of its configuration applies. Name --signer for files of other hosts.',
+      ],
     },
     {
       name: 'sign',

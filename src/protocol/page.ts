@@ -32,7 +32,7 @@ export interface PageDecision {
   readonly uses: number | null
 }
 
-/** A command of the deciding file. */
+/** A command of the ACL in force. */
 export interface PageRule {
   readonly argv: readonly string[]
   /** Further settings of the command. */

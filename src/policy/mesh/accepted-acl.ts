@@ -66,6 +66,17 @@ export class AclSigning {
   }
 }
 
+/** What `inspectAcl` needs of the rules. */
+export type AclSignatureRule = Pick<AclSigning, 'problem'>
+
+/** Rule for the file of another host: one of these agents must have signed it. Only that host knows which version it accepted last. */
+export const signedBy = (signers: readonly AgentId[]): AclSignatureRule => ({
+  problem: (signature) => {
+    if (signature === null) return 'is not signed, and --signer requires a signature (x0x acl sign)'
+    return signers.includes(signature.signer) ? null : `agent ${signature.signer} signed it, which --signer does not name`
+  },
+})
+
 /** The rules as the files of a data directory have them, for programs other than the daemon. */
 export const aclSigningOf = async ({
   acl_signers: signers,

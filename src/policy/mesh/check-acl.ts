@@ -12,7 +12,7 @@ import type { AclSignature } from './acl-bundle.ts'
 import { type AskingCounts, countAsking, lintAsking } from './asking-rules.ts'
 import { CONFINEMENT_KEYS, type EnforcementProbe, UNCONFINED } from './confinement.ts'
 import { type FileGrant, hasRight } from './file-grants.ts'
-import { inspectAcl } from './load-acl.ts'
+import { type InspectAclOptions, inspectAcl } from './load-acl.ts'
 import { coversAll } from './match.ts'
 
 /** Result of `acl check`, as `--json` prints it. */
@@ -40,9 +40,9 @@ export interface AclCheck {
 export const checkAclFile = async (
   path: string,
   judge: EnforcementProbe | null = null,
-  dataDir: string | null = null,
+  { dataDir = null, signing = null }: Omit<InspectAclOptions, 'pipes'> = {},
 ): Promise<AclCheck> => {
-  const { acl, problems: all, warnings, unenforceable, signature } = await inspectAcl(path, judge, { pipes: true, dataDir })
+  const { acl, problems: all, warnings, unenforceable, signature } = await inspectAcl(path, judge, { pipes: true, dataDir, signing })
   const problems = all.filter((problem) => !unenforceable.includes(problem))
   const beyond = unenforceable.map((text) => `${text} (as this user; a daemon that cannot either would not start)`)
   return {

@@ -6,7 +6,7 @@ import { journalPlaceProblems, writableByOthers } from '../../base/file-permissi
 import { absolutePath } from '../../base/home.ts'
 import { type TomlDocument, readToml, tomlError } from '../../base/toml.ts'
 import { findExecutable } from '../executable.ts'
-import type { AclSigning } from './accepted-acl.ts'
+import type { AclSignatureRule } from './accepted-acl.ts'
 import { type AclSignature, verifyAclBundle } from './acl-bundle.ts'
 import { type Acl, type AllowEntry, type AllowedCommand, closedAcl } from './acl.ts'
 import { type AclComparison, compareAcl } from './compare-acl.ts'
@@ -43,7 +43,7 @@ export interface LoadAclInit {
   /** Data directory of the daemon, which no root of files may contain. Null or absent if unknown. */
   readonly dataDir?: string | null
   /** Rules about signers and versions. Without them, an ACL need not be signed. */
-  readonly signing?: AclSigning | null
+  readonly signing?: AclSignatureRule | null
 }
 
 /** All problems and warnings of an ACL file. */
@@ -76,7 +76,7 @@ export interface InspectAclOptions extends Pick<LoadAclInit, 'dataDir' | 'signin
 const judgeSignature = async (
   bytes: Uint8Array,
   path: string,
-  signing: AclSigning | null,
+  signing: AclSignatureRule | null,
 ): Promise<Pick<AclInspection, 'signature' | 'problems'>> => {
   const verified = await verifyAclBundle(bytes)
   if (typeof verified === 'string') return { signature: null, problems: [`${path}: ${verified}`] }

@@ -5,10 +5,9 @@ import type { CommandLine } from '../../cli/parse.ts'
 import { badFlags } from '../../cli/program-line.ts'
 import { UI } from '../../cli/programs.ts'
 import type { LocalApi } from '../../clients/daemon.ts'
-import { type InstanceChoice, defaultAclPath, instanceChoice } from '../../clients/paths.ts'
-import { aclInForce } from '../../doctor/loaded-acl.ts'
+import { type InstanceChoice, instanceChoice } from '../../clients/paths.ts'
+import { type AclBesideDaemon, aclInForce, signingHere } from '../../doctor/loaded-acl.ts'
 import type { PageSources } from '../../doors/page/services.ts'
-import type { ExecDiagnostics } from '../../executor/exec-counters.ts'
 import type { LoadAclInit } from '../../policy/mesh/load-acl.ts'
 import { changeContact, contactsOf, createOnPage, enrolKeys, revokeEnrolKey } from './contact-list.ts'
 import { DaemonLists } from './daemon-lists.ts'
@@ -17,7 +16,7 @@ import { JournalBook } from './journal-book.ts'
 import { localModes, revokeGrant, takeBackModes } from './local-modes.ts'
 import { overviewOf } from './overview.ts'
 import { PeerList } from './peer-list.ts'
-import { explainHere, explainInForce, policyHere } from './policy-here.ts'
+import { explainHere, explainInForce, policyHere, policyInForce } from './policy-here.ts'
 import { detachedOutput, stopRun } from './requested-runs.ts'
 import { RunList } from './run-list.ts'
 
@@ -52,15 +51,17 @@ export const uiFlags = (line: CommandLine, env: Environment): UiFlags => ({
   json: line.has('json'),
 })
 
-/** The named file, otherwise the one that the daemon reads, which may not be the default one. */
+/** The file to show: the named one, otherwise that of the daemon. If the daemon enforces something else, its ACL. */
 const aclOf = async (
   api: LocalApi,
-  { execAcl, instance }: Pick<UiFlags, 'execAcl' | 'instance'>,
-  signal: AbortSignal,
-): Promise<LoadAclInit> => {
+  { env, execAcl, instance }: Pick<UiFlags, 'env' | 'execAcl' | 'instance'>,
+): Promise<LoadAclInit | AclBesideDaemon> => {
   if (execAcl !== null) return { path: execAcl, explicit: true }
-  const exec = await api.json<Pick<ExecDiagnostics, 'acl_summary'>>({ method: 'GET', path: '/diagnostics/exec', signal }).catch(() => null)
-  return { path: exec?.acl_summary.loaded_from ?? defaultAclPath(instance.name, api.paths), explicit: false }
+  const inForce = await aclInForce(api, instance, env)
+  if (inForce.difference !== null) return inForce
+  // The daemon has checked the signature of a file that is in force.
+  const signing = inForce.isRunning ? null : await signingHere(api, null, { instance, env })
+  return { path: inForce.file, explicit: false, signing }
 }
 
 /** The data of the page: from a running daemon, and from files that this user may read. */
@@ -73,7 +74,7 @@ export const pageSources = (
   const lists = new DaemonLists({ api, clock })
   const runs = new RunList({ api, book, clock, lists })
   const peers = new PeerList({ api, clock, lists })
-  const acl = async (signal: AbortSignal): Promise<LoadAclInit> => aclOf(api, { execAcl, instance }, signal)
+  const acl = async (): Promise<LoadAclInit | AclBesideDaemon> => aclOf(api, { env, execAcl, instance })
   return {
     about: async () => {
       const agent = await lists.agent.get().catch(() => null)
@@ -98,19 +99,22 @@ export const pageSources = (
     enrolKeys: async () => enrolKeys(api),
     createEnrolKey: async (wish) => createOnPage(api, wish),
     revokeEnrolKey: async (id) => revokeEnrolKey(api, id),
-    policy: async (signal) => {
+    policy: async () => {
       const { contacts } = await lists.contacts.get().catch(() => ({ contacts: [] }))
-      return policyHere(await acl(signal), contacts)
+      try {
+        const shown = await acl()
+        return 'file' in shown ? policyInForce(shown, contacts) : await policyHere(shown, contacts)
+      } catch (error) {
+        return { source: null, pairs: [], problem: errorText(error) }
+      }
     },
     modes: async () => localModes(api.paths, configs),
     revoke: async (id) => revokeGrant(api.paths, id),
     takeBackModes: async (session) => takeBackModes(api.paths, session),
-    explain: async (query, signal) => {
+    explain: async (query) => {
       try {
-        const inForce = execAcl === null ? await aclInForce(api, instance, env) : null
-        return inForce === null || inForce.difference === null
-          ? await explainHere(await acl(signal), query)
-          : explainInForce(inForce, query)
+        const shown = await acl()
+        return 'file' in shown ? explainInForce(shown, query) : await explainHere(shown, query)
       } catch (error) {
         return { outcome: 'denied', text: errorText(error) }
       }

@@ -37,26 +37,38 @@ const fileNoteOf = ({ description, limits }: AllowEntry, grant: FileGrant, right
   `${description}; ${limits.max_duration_secs} s${right === 'write' ? `, ${grant.max_file_bytes} B per file` : ''}`
 
 /** What each pair of agent and machine may run on this host, in the order of the file. */
+const pairsOf = (acl: Acl, contacts: readonly Named[]): PagePolicy['pairs'] => {
+  const pairs = Map.groupBy(acl.allow, ({ agent_id, machine_id }) => `${agent_id} ${machine_id}`)
+  return [...pairs.values()].map((entries) => {
+    const { agent_id, machine_id } = entries[0]!
+    return {
+      agent_id,
+      machine_id,
+      name: contacts.find((contact) => contact.agent_id === agent_id)?.name ?? null,
+      commands: entries.flatMap(rulesOf),
+    }
+  })
+}
+
+/** The permissions of a file that is in force, or that no daemon has read. */
 export const policyHere = async (init: LoadAclInit, contacts: readonly Named[]): Promise<PagePolicy> => {
   try {
     const { acl, status } = await loadAcl(init)
-    const pairs = Map.groupBy(acl.allow, ({ agent_id, machine_id }) => `${agent_id} ${machine_id}`)
-    return {
-      source: init.path,
-      pairs: [...pairs.values()].map((entries) => {
-        const { agent_id, machine_id } = entries[0]!
-        return {
-          agent_id,
-          machine_id,
-          name: contacts.find((contact) => contact.agent_id === agent_id)?.name ?? null,
-          commands: entries.flatMap(rulesOf),
-        }
-      }),
-      problem: status === 'enabled' ? null : `this machine runs nothing for other agents: ${status}`,
-    }
+    const problem = status === 'enabled' ? null : `this machine runs nothing for other agents: ${status}`
+    return { source: init.path, pairs: pairsOf(acl, contacts), problem }
   } catch (error) {
     return { source: init.path, pairs: [], problem: errorText(error) }
   }
+}
+
+const UNREADABLE = 'this user cannot read the ACL that x0xd loaded'
+
+/** The permissions that the daemon enforces if the file has changed since it was loaded. */
+export const policyInForce = (inForce: AclBesideDaemon, contacts: readonly Named[]): PagePolicy => {
+  const { file, loaded } = inForce
+  const off = loaded?.enabled === false ? ['this machine runs nothing for other agents'] : []
+  const problem = [...notInForceLines(inForce), ...(loaded === null ? [UNREADABLE] : off)].join('; ')
+  return { source: file, pairs: loaded === null ? [] : pairsOf(loaded, contacts), problem }
 }
 
 const explanationOf = (acl: Acl, { agent_id, machine_id, argv }: PageExplainQuery): PageExplanation => {
@@ -68,7 +80,7 @@ const explanationOf = (acl: Acl, { agent_id, machine_id, argv }: PageExplainQuer
 /** Explains the ACL in force if the file has changed since it was loaded. */
 export const explainInForce = (inForce: AclBesideDaemon, query: PageExplainQuery): PageExplanation => {
   const said = notInForceLines(inForce)
-  const unknown = { outcome: 'denied' as const, text: 'this user cannot read the ACL that x0xd loaded' }
+  const unknown = { outcome: 'denied' as const, text: UNREADABLE }
   const { outcome, text } = inForce.loaded === null ? unknown : explanationOf(inForce.loaded, query)
   return { outcome, text: [...said, '', 'In force now:', text].join('\n') }
 }

@@ -53,7 +53,7 @@ const Explain = ({ agent_id, machine_id }: { readonly agent_id: string; readonly
   )
 }
 
-/** The permissions of each agent of the mesh on this host, according to the ACL file. */
+/** The permissions of each agent of the mesh on this host, by the ACL in force. */
 export const PolicyView = () => {
   const { value, problem } = usePolled<PagePolicy>('policy', {}, 0)
   const said = problem ?? value?.problem ?? null

@@ -25,7 +25,7 @@ const WRITE = { read: false, write: true }
 
 const checkText = async (entries: string[], keys = ''): Promise<AclCheck> => {
   await writeFile(path, aclText(entries, keys), { mode: 0o600 })
-  const report = await checkAclFile(path, null, join(dir, 'data'))
+  const report = await checkAclFile(path, null, { dataDir: join(dir, 'data') })
   return { ...report, warnings: report.warnings.filter((warning) => /files\[\d+\]/.test(warning)) }
 }
 
@@ -109,10 +109,10 @@ test('a root with the data directory is a problem, also to read', async () => {
   await writeFile(path, text, { mode: 0o600 })
   for (const dataDir of [dir, join(dir, 'data'), join(dir, 'a', 'b')])
     assert.match(
-      (await checkAclFile(path, null, dataDir)).problems.join('\n'),
+      (await checkAclFile(path, null, { dataDir })).problems.join('\n'),
       /root: contains the data directory .*: a requester could read/,
     )
-  assert.deepEqual((await checkAclFile(path, null, `${dir}-2`)).problems, [])
+  assert.deepEqual((await checkAclFile(path, null, { dataDir: `${dir}-2` })).problems, [])
   await assert.rejects(loadAcl({ path, explicit: true, dataDir: join(dir, 'data') }), /contains the data directory/)
   await loadAcl({ path, explicit: true })
 })

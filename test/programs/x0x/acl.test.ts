@@ -93,9 +93,20 @@ test(
     const explained = await page.explain(query, AbortSignal.timeout(10_000))
     assert.equal(explained.outcome, 'denied')
     assert.match(explained.text, /^not in force: [^]*^In force now:$/m)
+    const shown = async (): Promise<unknown> => {
+      const { source, pairs, problem } = await page.policy(AbortSignal.timeout(10_000))
+      return [source, pairs.flatMap(({ commands }) => commands.map(({ argv }) => argv)), problem?.replace(/ at .*/, '') ?? null]
+    }
+    const changed = `not in force: x0xd read ${bob.aclFile}`
+    assert.deepEqual(await shown(), [bob.aclFile, [], changed], 'a command that the daemon does not allow yet is not listed')
 
     await bob.restart()
     assert.equal((await page.explain(query, AbortSignal.timeout(10_000))).outcome, 'allowed')
+    assert.deepEqual(await shown(), [bob.aclFile, [['df', '-h']], null])
+    const text = await readFile(bob.aclFile, 'utf8')
+    await bob.writeAcl([])
+    assert.deepEqual(await shown(), [bob.aclFile, [['df', '-h']], changed], 'a command that the daemon still allows is listed')
+    await writeFile(bob.aclFile, text)
     assert.equal((await said(bob, 'acl', 'explain', ...ids, '--', 'df', '-h')).status, 0)
     assert.doesNotMatch((await said(bob, 'acl', 'check')).stdout, /not in force/)
     assert.match((await said(bob, 'acl', 'suggest')).stderr, /already has this command: it is in force/)

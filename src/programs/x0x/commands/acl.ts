@@ -1,24 +1,27 @@
 import { counted } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
-import { notInForceLines } from '../../../doctor/loaded-acl.ts'
+import { notInForceLines, signingHere } from '../../../doctor/loaded-acl.ts'
 import { successorDoubts } from '../../../doctor/mesh-check.ts'
+import { type AclSignatureRule, signedBy } from '../../../policy/mesh/accepted-acl.ts'
 import { type AclCheck, checkAclFile } from '../../../policy/mesh/check-acl.ts'
 import type { EnforcementProbe } from '../../../policy/mesh/confinement.ts'
 import { ProcessTrees } from '../../../process/process-trees.ts'
+import { isHexId } from '../../../protocol/ids.ts'
 import type { CliContext } from '../context.ts'
+import { usageError } from '../failure.ts'
 import { painter, printJson, printLine } from '../print.ts'
 import { aclInForceHere } from './last-denial.ts'
 
 /** Checks a file, and tries the containment that entries require, if any does. */
-export const checkHere = async (file: string, dataDir: string): Promise<AclCheck> => {
+export const checkHere = async (file: string, dataDir: string, signing: AclSignatureRule | null = null): Promise<AclCheck> => {
   let trees: ProcessTrees | null = null
   const judge: EnforcementProbe = async (confinement) => {
     trees ??= await ProcessTrees.open({ cleanup: null, log: { warn: () => undefined } }, { choice: 'auto', dataDir: null })
     return trees.judge(confinement)
   }
   try {
-    return await checkAclFile(file, judge, dataDir)
+    return await checkAclFile(file, judge, { dataDir, signing })
   } finally {
     await (trees as ProcessTrees | null)?.stop()
   }
@@ -41,12 +44,32 @@ const countsText = (summary: AclCheck['summary']): string => {
   ].join(', ')
 }
 
+const signersOf = (line: CommandLine): readonly string[] => {
+  const signers = line.values('signer')
+  const wrong = signers.find((id) => !isHexId(id))
+  if (wrong === undefined) return signers
+  throw usageError(
+    `--signer: ${JSON.stringify(wrong)} is not an id of 64 lower-case hex characters`,
+    'x0x id on the machine that signs prints it',
+  )
+}
+
+/** The rules of --signer, and of the daemon for its ACL. */
+const signingOf = async (context: CliContext, line: CommandLine): Promise<AclSignatureRule> => {
+  const signers = signersOf(line)
+  const own = await signingHere(context.api, line.words[0] ?? null, context)
+  const rules = [own, signers.length === 0 ? null : signedBy(signers)]
+  return { problem: (signature) => rules.map((rule) => rule?.problem(signature) ?? null).find((problem) => problem !== null) ?? null }
+}
+
 /** `x0x acl check [FILE]`: 0 if a daemon would start with it, otherwise 2. */
-export const runAclCheck = async (context: CliContext, { words }: CommandLine): Promise<number> => {
-  const [named = null] = words
+export const runAclCheck = async (context: CliContext, line: CommandLine): Promise<number> => {
+  const [named = null] = line.words
+  const signing = await signingOf(context, line)
   const inForce = named === null ? await aclInForceHere(context) : null
   const file = named ?? inForce!.file
-  const [checked, successors] = [await checkHere(file, context.api.paths.dir), await successorDoubts(file, context.api.paths.contacts)]
+  const { paths } = context.api
+  const [checked, successors] = [await checkHere(file, paths.dir, signing), await successorDoubts(file, paths.contacts)]
   const report = { ...checked, warnings: [...checked.warnings, ...successors.map(({ text, remedy }) => `${text}; ${remedy}`)] }
   const status = report.ok ? 0 : 2
   if (context.json) {
