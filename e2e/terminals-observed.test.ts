@@ -77,7 +77,7 @@ test('a requester is told of the recording, whose hash is in the audit log, and 
   const [listed] = await recordings()
   assert.deepEqual([listed?.name, listed?.argv, listed?.agent_id, listed?.bytes], [name, ['sh'], alice.agentId, file.length])
   assert.match(await bob.ok('transcripts', 'print', '--terminals', name), /^be1gun$/m)
-  assert.match(await bob.ok('transcripts', 'play', name, '--speed', '100'), /len=18/)
+  assert.match(await bob.ok('transcripts', 'play', '--terminals', name, '--speed', '100'), /len=18/)
   assert.equal(await bob.ok('transcripts', 'export', '--terminals', name), file.toString())
   await bob.ok('transcripts', 'remove', '--terminals', name)
   assert.deepEqual(await recordings(), [])

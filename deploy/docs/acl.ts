@@ -130,7 +130,7 @@ const COMMAND: Rows<(typeof COMMAND_KEYS)[number]> = {
   ],
   watch: [
     false,
-    '`true`: operators of this machine may look on while the command runs. Needs `terminal = true`. See [Look on](terminals.md#look-on).',
+    '`true`: operators of this machine may look on while the command runs. Needs `terminal = true`. See [Watch a command](terminals.md#watch-a-command-while-it-runs).',
   ],
 }
 

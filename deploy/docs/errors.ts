@@ -401,7 +401,7 @@ const WARNINGS: Readonly<Record<WarningKind, readonly [meaning: string, remedy: 
   ],
   session_watchable: [
     'The ACL entry of the command says `watch = true`. Operators of the target may look on.',
-    'Do not show what they must not see ([terminals.md](terminals.md#look-on)).',
+    'Do not show what they must not see ([terminals.md](terminals.md#watch-a-command-while-it-runs)).',
   ],
   session_watched: ['An operator of the target looks on now.', 'Do not show what that person must not see.'],
   recording_failed: [

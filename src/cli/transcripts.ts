@@ -4,6 +4,9 @@ const DIR: OptionSpec = { flags: '--dir <dir>', text: 'Use this directory (defau
 
 const TERMINALS: OptionSpec = { flags: '--terminals', text: 'Use the recorded terminals of this daemon' }
 
+/** Accepted so that all commands about recordings can have the same options. */
+const ALWAYS_TERMINALS: OptionSpec = { ...TERMINALS, text: 'Accepted without effect; only recorded terminals can be played' }
+
 export const TRANSCRIPTS: CommandSpec = {
   name: 'transcripts',
   text: 'List and print transcripts of consoles and terminals',
@@ -31,7 +34,7 @@ export const TRANSCRIPTS: CommandSpec = {
       name: 'play',
       text: 'Play a recorded terminal as it was shown',
       arguments: [{ flags: '[name]', text: 'Recording (default: the newest)' }],
-      options: [{ flags: '--speed <factor>', text: 'Play this many times as fast', default: '1' }, DIR],
+      options: [{ flags: '--speed <factor>', text: 'Play this many times as fast', default: '1' }, ALWAYS_TERMINALS, DIR],
     },
     {
       name: 'follow',
