@@ -193,6 +193,7 @@ const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; read
   { status: 2, said: /standard input is not a terminal/, what: 'a terminal of the reader' },
   { status: 2, said: /(deploy|copy)\.ledger: no such file/, what: 'a ledger of it' },
   { status: 255, said: /app\.tar: no such file/, what: 'a file to copy to a fleet' },
+  { status: 2, said: /is not signed, and --signer requires a signature/, what: 'a signed ACL' },
   { status: 2, said: /web\.toml: no such file/, what: 'entries for a fleet' },
   { status: 1, said: /no enrolment key has the ID/, what: 'an enrolment key' },
 ]
