@@ -119,3 +119,6 @@ export const readPasswd = (file = '/etc/passwd'): PasswdEntry[] =>
     .map((line) => line.split(':'))
     .filter((fields) => fields.length === FIELDS)
     .map(([name = '', , uid, gid, , home = '']) => ({ name, uid: idOf(uid), gid: idOf(gid), home }))
+
+/** Permission bits of a directory for files with these bits. It may be entered by all who may read it. */
+export const directoryMode = (mode: number): number => mode | ((mode & 0o444) >> 2)

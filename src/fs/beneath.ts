@@ -1,6 +1,7 @@
 import type { BigIntStats } from 'node:fs'
 import { chmod, chown, mkdir, readlink, realpath, rmdir, stat } from 'node:fs/promises'
 import { AppError, errnoOf } from '../base/errors.ts'
+import { directoryMode } from '../base/file-permissions.ts'
 import { MAX_PATH_LINKS, namesOf } from '../base/path-resolution.ts'
 import type { Account } from '../policy/account.ts'
 import { namesBelow } from '../policy/local/authorize.ts'
@@ -28,9 +29,6 @@ export interface Made {
 export const removeMade = async (made: readonly Made[]): Promise<void> => {
   for (const { parent, name } of made.toReversed()) await rmdir(parent.at(name)).catch(() => {})
 }
-
-/** A directory may be entered by all who may read it. */
-const directoryMode = (mode: number): number => mode | ((mode & 0o444) >> 2)
 
 /**
  * Gives new directories the mode and the owner of new files, as far as `requested` bits allow. Each is held by its descriptor, so that a

@@ -2,6 +2,7 @@ import { type BigIntStats, constants } from 'node:fs'
 import { type FileHandle, lstat, mkdir } from 'node:fs/promises'
 import { getSystemErrorMessage } from 'node:util'
 import { AppError, errnoOf, errorText, isAppError } from '../base/errors.ts'
+import { mtimeOf, versionOf } from '../base/mtime.ts'
 import type { TimeSlice } from '../base/time-slices.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import {
@@ -16,7 +17,6 @@ import { MAX_FILE_LIST } from '../protocol/limits/files.ts'
 import { appendFile } from './append-file.ts'
 import { beneath, giveMade } from './beneath.ts'
 import { hashOf } from './content.ts'
-import { mtimeOf, versionOf } from './mtime.ts'
 import { type Found, filesProblem } from './open-file.ts'
 import { pathOf, requirePermit, requireRegular, systemError } from './refusals.ts'
 import { entriesBelow, entryTypeOf } from './tree.ts'
@@ -177,13 +177,14 @@ const list = async (permit: FilePermit, { recursive }: CommandOf<'list'>, { writ
 
 const makeDirectory = async ({ files, limits }: PermittedFileCommand, { mode }: CommandOf<'mkdir'>): Promise<void> => {
   requirePermit(files, 'write')
-  using place = await beneath(files, { makeParents: true })
+  using place = await beneath(files, { makeParents: limits.create_dirs })
   await giveMade(place.made, limits)
   const { directory, name, found } = place
   if (found !== null) {
     if (found.info.isDirectory()) return
     throw systemError('EEXIST')
   }
+  if (!limits.create_dirs) throw systemError('EACCES')
   try {
     await mkdir(directory!.at(name))
   } catch (error) {

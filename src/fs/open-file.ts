@@ -2,8 +2,8 @@ import { type BigIntStats, closeSync, constants, fstat, lstatSync, open, stat } 
 import { type FileHandle, open as openHandle, readlink } from 'node:fs/promises'
 import { promisify } from 'node:util'
 import { AppError, errnoOf } from '../base/errors.ts'
+import { mtimeText } from '../base/mtime.ts'
 import type { Root } from '../policy/local/file-permit.ts'
-import { mtimeText } from './mtime.ts'
 import { conflict } from './refusals.ts'
 
 /** Why file operations are unavailable, or null if they work. Paths are walked by descriptors of directories, which only Linux supports. */

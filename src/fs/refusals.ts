@@ -3,8 +3,8 @@ import { constants } from 'node:os'
 import { posix } from 'node:path'
 import { getSystemErrorMessage } from 'node:util'
 import { AppError } from '../base/errors.ts'
+import { isTime, mtimeText } from '../base/mtime.ts'
 import { type FileAccess, type FilePermit, isFilePermit } from '../policy/local/file-permit.ts'
-import { isTime, mtimeText } from './mtime.ts'
 
 /** First check of every operation: policy must have created the permit for exactly this access. */
 export const requirePermit = (permit: FilePermit, access: FileAccess): void => {

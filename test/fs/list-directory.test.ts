@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { test } from 'node:test'
 
 import { MAX_LISTED, MAX_LISTED_BYTES } from '../../src/protocol/limits/rexd.ts'
-import { mtimeOf } from '../../src/fs/mtime.ts'
+import { mtimeOf } from '../../src/base/mtime.ts'
 import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'
 import { listDirectory } from '../support/files.ts'
 

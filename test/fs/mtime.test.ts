@@ -4,7 +4,7 @@ import { test } from 'node:test'
 
 import fc from 'fast-check'
 
-import { FILE_CLOCK_MS, isTime, mtimeMs, mtimeText, statBehind } from '../../src/fs/mtime.ts'
+import { FILE_CLOCK_MS, isTime, mtimeMs, mtimeText, statBehind } from '../../src/base/mtime.ts'
 
 test('a time is written with all its nanoseconds', () => {
   const cases: [bigint, string][] = [

@@ -4,7 +4,7 @@ import { chmod, mkdir, stat, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { mtimeOf } from '../../src/fs/mtime.ts'
+import { mtimeOf } from '../../src/base/mtime.ts'
 import { statPath } from '../../src/fs/read.ts'
 import { fileScene, refuses } from '../support/file-permit.ts'
 

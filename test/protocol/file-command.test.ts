@@ -12,7 +12,7 @@ import {
   parseFileCommand,
   readFileError,
 } from '../../src/protocol/file-command.ts'
-import { mtimeText } from '../../src/fs/mtime.ts'
+import { mtimeText } from '../../src/base/mtime.ts'
 import { MAX_FILE_CHUNK_BYTES } from '../../src/protocol/limits/files.ts'
 
 const hex = (length: number) => fc.string({ unit: fc.constantFrom(...'0123456789abcdef'), minLength: length, maxLength: length })
