@@ -143,6 +143,10 @@ const FILES: Rows<(typeof FILE_GRANT_KEYS)[number]> = {
   max_total_bytes: ['', 'Size of all files below the root together. A new file that exceeds it is refused.'],
   mode: [octal(DEFAULT_MODE), 'Permission bits of new files, as octal digits in a string. A requester can only ask for fewer.'],
   owner: ['', 'A user of `/etc/passwd` that owns new files. Needs a daemon that runs as root. Not user 0 or group 0.'],
+  ask: [
+    false,
+    '`true`: a person on this machine allows each change and each file that is read. See [Ask about files](require-approval.md#ask-about-files).',
+  ],
 }
 
 const ASK_PATTERN: Rows<(typeof ASK_PATTERN_KEYS)[number]> = {

@@ -168,6 +168,8 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
     ['Requests of one requester', '{QUESTION_RATE}', 'denied at once, and counted'],
     ['Runs of mesh agents that wait', '{MAX_WAITING_RUNS}; {MAX_WAITING_OF_AGENT} per agent', 'denied at once'],
     ['Approval requests of one mesh agent', '{QUESTION_BURST}, then {QUESTIONS_PER_SECOND} per second', 'denied at once'],
+    ['Approval to read a version of a file', '{APPROVED_READ_MS}', 'the approver is asked again'],
+    ['Such approvals of all mesh agents', '{MAX_APPROVED_READS}', 'x0x forgets the oldest, and asks again'],
     ['Approvers of an ACL entry', '{MAX_MESH_APPROVERS}', '`bad_acl`'],
     ['Text of a request; its stdin', '{MAX_SHOWN_QUESTION bytes}; {MAX_SHOWN_STDIN bytes}', 'it cannot be approved'],
     ['Grant "always"', '{GRANT_MS}, at most {MAX_GRANT_MS}', 'the approver is asked again'],

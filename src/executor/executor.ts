@@ -12,6 +12,7 @@ import type { AgentSigner } from '../identity/signing.ts'
 import { continuesJournal } from '../journal/past-runs.ts'
 import { scrubbedEnvironment } from '../policy/environment.ts'
 import type { EntryOwner } from '../policy/mesh/enrolled-entries.ts'
+import { ApprovedReads } from '../policy/mesh/file-asking.ts'
 import { AclInForce, type LoadedAcl } from '../policy/mesh/load-acl.ts'
 import { Slots } from '../policy/slots.ts'
 import type { MachineId } from '../protocol/ids.ts'
@@ -125,6 +126,7 @@ export class Executor implements Startable {
       },
       slots: new Slots(acl.acl.caps),
       env: scrubbedEnvironment(),
+      reads: new ApprovedReads(deps),
     }
     const signatures = new Signatures({ signer, counters, clock })
     const trustEvaluator = new TrustEvaluator({ contacts, revocations }, own)

@@ -43,7 +43,7 @@ export interface ApprovalDenial {
   readonly detail: string
 }
 
-type Permitted = Extract<Verdict, { kind: 'permit' }>
+type Permitted = Extract<Verdict, { kind: 'permit' | 'files' }>
 type NotifyRequester = (state: WaitingState) => void
 
 /** Approvals for requests of peers: asks the approval service and other agents, then lets policy decide again. */
@@ -52,6 +52,8 @@ export class Approvals {
   readonly #own: ApprovalsInit
   readonly #room: ApprovalQuota
   readonly #spent = new SpentAnswers()
+  /** Files that approvers are being asked about for reading, by the digest of the request. Resolves to who allowed it, or to `withdrawn`. */
+  readonly #reading = new Map<string, Promise<string | ApprovalDenial>>()
 
   constructor(deps: ApprovalsDeps, init: ApprovalsInit) {
     this.#deps = deps
@@ -75,11 +77,36 @@ export class Approvals {
   async #settle(asked: Asking, withdrawn: AbortSignal): Promise<AdmittedRun | RefusedRun> {
     const { counters, reports } = this.#deps
     const { subject, stdin } = asked
-    const verdict = await this.#decide(asked, withdrawn)
+    const verdict = await (asked.question.file?.action === 'read' ? this.#decideRead(asked, withdrawn) : this.#decide(asked, withdrawn))
     counters.count('reason' in verdict ? 'waits_refused' : 'waits_allowed')
     if ('reason' in verdict) return { reason: verdict.reason, exit: await reports.neverBegan(subject, verdict.reason, verdict.detail) }
     const { permitted, by } = verdict
     return { ...permitted, report: reports.of(subject, permitted.permit, stdin, by) }
+  }
+
+  /** A download reads its file by several commands at once. Only the first of them asks, and the others wait for its answer. */
+  async #decideRead(waiting: Asking, withdrawn: AbortSignal): Promise<Allowed | ApprovalDenial> {
+    const key = waiting.question.permit_sha256
+    for (let other = this.#reading.get(key); other !== undefined; other = this.#reading.get(key)) {
+      const said = await unlessAborted(other, withdrawn).catch(() => 'withdrawn')
+      if (withdrawn.aborted) return withdrawalOf(withdrawn.reason)
+      if (typeof said !== 'string') return said
+      if (said !== 'withdrawn') return this.#authorize(waiting, { human: null, agents: null }, said)
+    }
+    const deciding = this.#decide(waiting, withdrawn)
+    const told = async (): Promise<string | ApprovalDenial> => {
+      try {
+        const verdict = await deciding
+        return withdrawn.aborted ? 'withdrawn' : 'reason' in verdict ? verdict : verdict.by
+      } catch {
+        return 'withdrawn'
+      } finally {
+        // Before the others continue, so that the first of them asks again if it has to.
+        this.#reading.delete(key)
+      }
+    }
+    this.#reading.set(key, told())
+    return deciding
   }
 
   async #decide(waiting: Asking, withdrawn: AbortSignal): Promise<Allowed | ApprovalDenial> {
@@ -176,18 +203,16 @@ export class Approvals {
     }
   }
 
-  /** Decides everything again, because trust or the program may have changed. */
-  #authorize({ intent, link }: UnapprovedRequest, { human, agents }: Given): Allowed | ApprovalDenial {
+  /** Decides everything again, because trust, the program or the file may have changed. `by` names the approvers of an earlier decision. */
+  #authorize({ intent, link }: UnapprovedRequest, { human, agents }: Given, by = ''): Allowed | ApprovalDenial {
     const { trustEvaluator, policy } = this.#deps
     const { agentId: agent_id, machineId: machine_id } = link
     const who = { kind: 'mesh', agent_id, machine_id, name: trustEvaluator.nameOf(agent_id) } as const
     const verdict = authorize(intent, { ...who, verified: true, trust: trustEvaluator.decide(agent_id, machine_id) }, policy, human, agents)
     const said = [human?.by, agents && `agents:${agents.agents.join(',')}`].filter((one) => typeof one === 'string')
-    if (verdict.kind === 'permit') return { permitted: verdict, by: said.join('+') }
+    if (verdict.kind === 'permit' || verdict.kind === 'files') return { permitted: verdict, by: by || said.join('+') }
     if (verdict.kind === 'ask')
       return { reason: 'approval_denied', detail: `it was approved, and needs approval again: ${verdict.question.why}` }
-    // A file command needs no approval, so it never gets here.
-    if (verdict.kind === 'files') throw new AppError('internal', 'a file command was approved')
     return { reason: sentReason(verdict.reason), detail: verdict.detail }
   }
 }
@@ -197,7 +222,8 @@ export type Asking = UnapprovedRequest & { readonly notify: NotifyRequester; rea
 
 /** Adds the text of stdin once it has arrived. Null if the wait was aborted. */
 const approvalRequestOf = async ({ question, stdin, arriving }: Asking, signal: AbortSignal): Promise<ApprovalRequest | null> => {
-  if (stdin === null || arriving === null || stdin.len > MAX_SHOWN_STDIN) return question
+  // The content of a file is not shown, and arrives only after the approval.
+  if (stdin === null || arriving === null || question.stdin === null || stdin.len > MAX_SHOWN_STDIN) return question
   const bytes = await unlessAborted(arriving, signal).catch(() => null)
   return bytes === null ? null : withStdin(question, bytes)
 }

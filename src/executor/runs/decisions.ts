@@ -3,6 +3,7 @@ import { RateLimit, TokenBucket } from '../../base/rate-limit.ts'
 import type { TimeSlice } from '../../base/time-slices.ts'
 import {
   type ApprovalNeeded,
+  type FilesApprovalNeeded,
   type FilesPermitted,
   type Permitted,
   type Principal,
@@ -236,7 +237,7 @@ export class Decisions {
     }
     const asked = { subject, intent, link, stdin }
     const { argv } = request
-    if (read.asks !== 'detach' || verdict.kind === 'files') {
+    if (read.asks !== 'detach' || verdict.kind === 'files' || verdict.place === null) {
       const admission = this.#admissionOf(verdict, asked)
       const terminal = read.asks === 'terminal' ? read.sha256 : null
       return 'detail' in admission ? this.#refused(subject, admission) : { subject, argv, stdin, terminal, admission, kept: null }
@@ -270,7 +271,7 @@ export class Decisions {
   }
 
   #admissionOf(
-    verdict: Permitted | ApprovalNeeded | FilesPermitted,
+    verdict: Permitted | ApprovalNeeded | FilesApprovalNeeded | FilesPermitted,
     request: Omit<UnapprovedRequest, 'question'>,
   ): PeerRunInit['admission'] | ApprovalDenial {
     if (verdict.kind === 'ask') return this.#approvals.admit({ ...request, question: verdict.question })

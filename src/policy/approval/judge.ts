@@ -144,8 +144,9 @@ export const judge = (request: ApprovalRequest, store: StoreSnapshot, now: numbe
     const mayLast = request.opaque !== null && grant_sha256 !== null && force.ask !== 'always'
     return (mayLast ? grant : null) ?? ask(`it is on the list that always asks: ${always_ask}`, mayLast)
   }
-  if (force.ask === 'always') return ask('ask is "always" for this AI agent', false)
   const isMesh = request.asker.kind === 'mesh'
+  // The ACL says more precisely why it asks about a request of the mesh.
+  if (force.ask === 'always') return ask(isMesh && request.ask === 'always' ? request.why : 'ask is "always" for this AI agent', false)
   if (force.security === 'full' && !isMesh) return allow('mode:full')
   const hit = grant ?? listed(request, force, store)
   if (hit !== null) return hit

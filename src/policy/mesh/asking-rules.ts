@@ -92,9 +92,10 @@ export interface AskingCounts {
 }
 
 export const countAsking = (acl: Acl | null): AskingCounts => {
-  const all = (acl?.allow ?? []).map(({ asking }) => asking)
+  const entries = acl?.allow ?? []
+  const all = entries.map(({ asking }) => asking)
   return {
-    asking_entry_count: all.filter(({ ask }) => ask !== 'off').length,
+    asking_entry_count: entries.filter(({ asking, files }) => asking.ask !== 'off' || files.some(({ ask }) => ask)).length,
     ask_pattern_count: all.reduce((sum, { patterns }) => sum + patterns.length, 0),
     always_ask_count: acl?.always_ask.length ?? 0,
     approver_count: new Set(all.flatMap(({ approvers }) => approvers)).size,

@@ -8,9 +8,11 @@ import { MAX_APPEND_BYTES, MAX_FILE_CHUNK_BYTES, MAX_FILE_ERROR_BYTES } from '..
 import type { AgentId, MachineId } from '../../protocol/ids.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import { type Account, findAccount } from '../account.ts'
+import type { ApprovalRequest } from '../approval/approval.ts'
 import { type FilePermit, type Root, sealFilePermit } from '../local/file-permit.ts'
 import type { PermitPrincipal, RunCaps } from '../permit.ts'
 import type { AllowEntry } from './acl.ts'
+import { bindCommand, needsApproval } from './file-asking.ts'
 import { type FileGrant, type MatchedGrant, describeNoGrant, findGrant } from './file-grants.ts'
 import type { Intent } from './intent.ts'
 
@@ -25,6 +27,13 @@ export interface FileRunPermit {
   readonly caps: RunCaps
   readonly matched_acl: string
   readonly principal: PermitPrincipal
+}
+
+/** A file command that a table allows. */
+interface GrantedFiles {
+  readonly permit: FileRunPermit
+  /** What must be approved before the permit is used, or null. */
+  readonly question: ApprovalRequest | null
 }
 
 /** A denial by one of these gates. */
@@ -47,12 +56,15 @@ export const findFileGrant = (
   return found === null ? refused('command', 'argv_not_allowed', describeNoGrant(entries, command)) : { ...found, command }
 }
 
-/** Permits a file command of a verified requester. Only `authorize` may call it, because it checks the requester first. */
+/**
+ * Permits a file command of a verified requester. Only `authorize` may call it, because it checks the requester first, and the approvals
+ * after it.
+ */
 export const permitFileCommand = (
   intent: Intent,
-  { agent_id, machine_id }: { readonly agent_id: AgentId; readonly machine_id: MachineId },
+  { agent_id, machine_id, name = null }: { readonly agent_id: AgentId; readonly machine_id: MachineId; readonly name?: string | null },
   entries: readonly AllowEntry[],
-): FileRunPermit | FilesDenied => {
+): GrantedFiles | FilesDenied => {
   const found = findFileGrant(intent.argv, entries)
   if ('gate' in found) return found
   const { command, entry, grant } = found
@@ -62,18 +74,29 @@ export const permitFileCommand = (
   if (account?.kind === 'refused') return refused('executable', 'spawn_failed', `owner: ${account.detail}`)
   const root = rootOf(grant.root)
   if (typeof root === 'string') return refused('executable', 'spawn_failed', root)
-  const { create_dirs, max_file_bytes, max_total_bytes, mode } = grant
+  const principal = Object.freeze({ kind: 'mesh', agent_id, machine_id } as const)
+  const bound = needsApproval(found)
+    ? bindCommand({ intent, command, entry, grant, root, caps, principal, name })
+    : { command, createDirs: grant.create_dirs, question: null }
+  const { max_file_bytes, max_total_bytes, mode } = grant
   const access = changesFiles(command) ? 'write' : 'read'
   const names = namesOf(command.path).slice(namesOf(grant.root).length)
-  return Object.freeze({
-    command: Object.freeze(command),
+  const permit = Object.freeze({
+    command: Object.freeze(bound.command),
     files: sealFilePermit({ access, root, names, roots: [root], max_read_bytes: MAX_FILE_CHUNK_BYTES }),
-    limits: Object.freeze({ create_dirs, max_file_bytes, max_total_bytes, mode, account: account?.account ?? null }),
+    limits: Object.freeze({
+      create_dirs: bound.createDirs,
+      max_file_bytes,
+      max_total_bytes,
+      mode,
+      account: account?.account ?? null,
+    }),
     owner: `${agent_id} ${machine_id}`,
     caps: Object.freeze(caps),
     matched_acl: entry.description,
-    principal: Object.freeze({ kind: 'mesh', agent_id, machine_id }),
+    principal,
   })
+  return { permit, question: bound.question }
 }
 
 /** The root as it is now, or why it cannot be used. */

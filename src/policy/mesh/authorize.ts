@@ -11,9 +11,10 @@ import { type Permit, type PermitFields, type RunCaps, sealPermit } from '../per
 import type { Slot, Slots } from '../slots.ts'
 import type { Acl, AllowEntry } from './acl.ts'
 import { type FileRunPermit, findFileGrant, permitFileCommand } from './authorize-file.ts'
+import type { ApprovedReads } from './file-asking.ts'
 import { type Intent, resolveCaps } from './intent.ts'
 import { type MatchedCommand, type NearMiss, describeMismatch, searchCommands } from './match.ts'
-import { type MeshApprovals, askForMesh, findAskPattern, mayAsk } from './mesh-asking.ts'
+import { type MeshApprovals, askForMesh, checkApprovals, findAskPattern, mayAsk } from './mesh-asking.ts'
 
 export interface Principal {
   readonly kind: 'mesh'
@@ -33,6 +34,8 @@ export interface PolicyContext {
   readonly slots: Slots
   /** The complete environment of a run, which is `scrubbedEnvironment()`, read once at start. */
   readonly env: Readonly<Record<string, string>>
+  /** Files whose reading is approved. Absent if each command must be asked about. */
+  readonly reads?: ApprovedReads
 }
 
 /** The gates in their order. The first that fails decides. */
@@ -86,6 +89,13 @@ export interface ApprovalNeeded {
   readonly place: MatchedCommand
 }
 
+/** The same for a file command. */
+export interface FilesApprovalNeeded {
+  readonly kind: 'ask'
+  readonly question: ApprovalRequest
+  readonly place: null
+}
+
 /** A file command is permitted. Release the slot when the run ends. */
 export interface FilesPermitted {
   readonly kind: 'files'
@@ -93,7 +103,7 @@ export interface FilesPermitted {
   readonly slot: Slot
 }
 
-export type Verdict = Denied | Permitted | ApprovalNeeded | FilesPermitted
+export type Verdict = Denied | Permitted | ApprovalNeeded | FilesApprovalNeeded | FilesPermitted
 
 /**
  * The only function that permits a mesh run. Decision, slot reservation and permit are one uninterrupted step. It returns a denial and
@@ -107,7 +117,7 @@ export const authorize = (
   agents: AgentsApproval | null = null,
 ): Verdict => {
   const { acl } = context
-  if (isFileCommand(intent.argv)) return authorizeFiles(intent, principal, context)
+  if (isFileCommand(intent.argv)) return authorizeFiles(intent, principal, context, { human: approval, agents })
   const found = findCommand(intent.argv, principal, acl)
   if ('kind' in found) return found
   const { place, isMiss } = found
@@ -117,14 +127,42 @@ export const authorize = (
   return mayAsk(place, acl, isMiss) ? permitApproved(run, isMiss, { human: approval, agents }) : permitAtOnce(run)
 }
 
-const authorizeFiles = (intent: Intent, principal: Principal, context: PolicyContext): Denied | FilesPermitted => {
+const authorizeFiles = (
+  intent: Intent,
+  principal: Principal,
+  context: PolicyContext,
+  given: MeshApprovals,
+): Denied | FilesApprovalNeeded | FilesPermitted => {
   const entries = entriesOf(principal, context.acl)
   if ('kind' in entries) return entries
-  const permit = permitFileCommand(intent, principal, entries)
-  if ('gate' in permit) return denied(permit.gate, permit.reason, permit.detail)
+  const granted = permitFileCommand(intent, principal, entries)
+  if ('gate' in granted) return denied(granted.gate, granted.reason, granted.detail)
+  const { permit, question } = granted
+  const problem = question === null ? null : filesApproval(question, principal, context, given)
+  if (problem !== null) return problem
   const slot = context.slots.reserve(principal.agent_id, intent.stdin_len ?? 0)
   if (!slot) return denied('slots', 'concurrency_limit_reached', fullness(principal, context))
   return Object.freeze({ kind: 'files', permit, slot })
+}
+
+/** Null if the command is approved. An approval to read a file is remembered, because the rest of the file needs it too. */
+const filesApproval = (
+  question: ApprovalRequest,
+  { agent_id }: Principal,
+  { reads }: PolicyContext,
+  given: MeshApprovals,
+): Denied | FilesApprovalNeeded | null => {
+  const { permit_sha256, file } = question
+  const isRead = file?.action === 'read'
+  if (isRead && reads?.has(permit_sha256) === true) return null
+  const answer = checkApprovals(question, given)
+  if (answer === null) {
+    if (isRead) reads?.add(permit_sha256, agent_id)
+    return null
+  }
+  return answer.kind === 'ask'
+    ? Object.freeze({ kind: 'ask', question, place: null })
+    : denied('approval', 'approval_mismatch', answer.detail)
 }
 
 interface Resolved {

@@ -8,7 +8,7 @@ import {
   isStdinOpen,
   outlivesLonger,
 } from './acl.ts'
-import { filesBeyond } from './compare-files.ts'
+import { fewerApprovers, filesBeyond } from './compare-files.ts'
 import { type Confinement, umaskOf } from './confinement.ts'
 import { ruleOf } from './file-grants.ts'
 import { type MatchedCommand, coversAll, overlap } from './match.ts'
@@ -195,14 +195,8 @@ const commandAsks: Asks = (ask) => (ask === 'always' ? 1 : 0)
 const patternAsks: Asks = (ask) => (ask === 'always' ? 2 : 1)
 
 const FEWER_ASKED: WiderRight = { gained: 'fewer requests need approval', lost: 'more requests need approval' }
-const OTHER_APPROVERS: WiderRight = { gained: 'fewer or other agents must approve', lost: 'more or other agents must approve' }
 
 const asksLess = (old: EntryAsking, next: EntryAsking, asks: Asks): WiderRight[] => [
   ...(asks(next.ask) < asks(old.ask) ? [FEWER_ASKED] : []),
-  ...(old.approvers.length === 0 ||
-  (next.approvers.length > 0 &&
-    next.approvers.every((agent) => old.approvers.includes(agent)) &&
-    next.approvals_needed >= old.approvals_needed)
-    ? []
-    : [OTHER_APPROVERS]),
+  ...fewerApprovers(old, next),
 ]

@@ -1,8 +1,8 @@
 import { octal } from '../../base/format.ts'
 import { isWithin } from '../sandbox/autostart-places.ts'
-import type { AllowEntry } from './acl.ts'
+import type { AllowEntry, EntryAsking } from './acl.ts'
 import { FILE_RIGHTS, type FileRight, type MatchedGrant, hasRight } from './file-grants.ts'
-import { type WiderRight, allows, differs, lackedBy, moreOf } from './wider-right.ts'
+import { type WiderRight, allows, differs, lackedBy, moreOf, restricts } from './wider-right.ts'
 
 type PlacedGrant = MatchedGrant<AllowEntry>
 
@@ -52,9 +52,22 @@ const widerThan = (old: PlacedGrant, next: PlacedGrant, right: FileRight): Wider
   return [
     ...(is > was ? [moreOf('max_duration_secs', is, was)] : []),
     ...(next.entry.discoverable && !old.entry.discoverable ? [allows('discoverable')] : []),
+    ...(old.grant.ask && !next.grant.ask ? [restricts('ask')] : []),
+    ...fewerApprovers(old.entry.asking, next.entry.asking),
     ...(right === 'read' ? [] : widerWrite(old, next)),
   ]
 }
+
+const OTHER_APPROVERS: WiderRight = { gained: 'fewer or other agents must approve', lost: 'more or other agents must approve' }
+
+/** Agents that had to approve, and need not any more. */
+export const fewerApprovers = (old: EntryAsking, next: EntryAsking): WiderRight[] =>
+  old.approvers.length === 0 ||
+  (next.approvers.length > 0 &&
+    next.approvers.every((agent) => old.approvers.includes(agent)) &&
+    next.approvals_needed >= old.approvals_needed)
+    ? []
+    : [OTHER_APPROVERS]
 
 const widerWrite = ({ grant: old }: PlacedGrant, { grant: next }: PlacedGrant): WiderRight[] => [
   ...(next.create_dirs && !old.create_dirs ? [allows('create_dirs')] : []),

@@ -7,10 +7,11 @@ import { scrubbedEnvironment } from '../environment.ts'
 import type { RunCaps } from '../permit.ts'
 import { Slots } from '../slots.ts'
 import { quote, quoteArgv } from '../tokens.ts'
-import type { Acl } from './acl.ts'
+import type { Acl, AllowEntry } from './acl.ts'
 import { GATES, type Gate, type Verdict, authorize } from './authorize.ts'
 import { type Confinement, confinementText } from './confinement.ts'
-import { type FileGrant, findGrant } from './file-grants.ts'
+import { isAskedAbout, needsApproval, whyAsked } from './file-asking.ts'
+import { type FileGrant, type MatchedGrant, findGrant } from './file-grants.ts'
 import type { Intent } from './intent.ts'
 import { type MatchedCommand, describeMismatch } from './match.ts'
 
@@ -106,16 +107,24 @@ export const explain = (request: ExplainRequest): Explanation => {
   }
   const principal = { kind: 'mesh', agent_id, machine_id, verified: true, trust: 'accept' } as const
   const verdict = authorize(intent, principal, { acl, slots: new Slots(acl.caps), env: scrubbedEnvironment() })
+  const files = filesOf(request)
+  const said = outcome(verdict, files?.asks ?? null)
   return Object.freeze({
-    ...outcome(verdict),
-    gates: gatesOf(verdict),
+    ...said,
+    gates: gatesOf(verdict, said.asks !== null),
     ...places(request, verdict),
-    grant: grantOf(request),
+    grant: files?.grant ?? null,
     source: acl.source,
   })
 }
 
-const grantOf = ({ acl, agent_id, machine_id, argv }: ExplainRequest): ExplainedGrant | null => {
+/** The table that applies to a file command, and the approvals that it needs. */
+const filesOf = ({
+  acl,
+  agent_id,
+  machine_id,
+  argv,
+}: ExplainRequest): { readonly grant: ExplainedGrant; readonly asks: ExplainedAsking | null } | null => {
   const command = acl.enabled ? parseFileCommand(argv) : null
   if (command === null) return null
   const found = findGrant(
@@ -125,13 +134,25 @@ const grantOf = ({ acl, agent_id, machine_id, argv }: ExplainRequest): Explained
   if (found === null) return null
   const { entry, grant } = found
   const { description, discoverable } = entry
-  return { entry: acl.allow.indexOf(entry), table: entry.files.indexOf(grant), description, discoverable, ...grant }
+  return {
+    grant: { entry: acl.allow.indexOf(entry), table: entry.files.indexOf(grant), description, discoverable, ...grant },
+    asks: isAskedAbout(command) && needsApproval(found) ? askingOfTable(found) : null,
+  }
 }
 
-const outcome = (verdict: Verdict): Pick<Explanation, 'allowed' | 'reason' | 'detail' | 'run' | 'asks'> => {
+/** For files that do not exist, `authorize` has nothing to ask about. The table asks nevertheless. */
+const askingOfTable = (found: MatchedGrant<AllowEntry>): ExplainedAsking => {
+  const { approvers, approvals_needed } = found.entry.asking
+  return { human: found.grant.ask, why: whyAsked(found), always_ask: null, approvers, approvals_needed, may_last: false }
+}
+
+const outcome = (
+  verdict: Verdict,
+  asksOfTable: ExplainedAsking | null,
+): Pick<Explanation, 'allowed' | 'reason' | 'detail' | 'run' | 'asks'> => {
   if (verdict.kind === 'denied') return { allowed: false, reason: verdict.reason, detail: verdict.detail, run: null, asks: null }
   if (verdict.kind === 'ask') return { allowed: false, reason: null, detail: null, run: null, asks: askingOf(verdict.question) }
-  if (verdict.kind === 'files') return { allowed: true, reason: null, detail: null, run: null, asks: null }
+  if (verdict.kind === 'files') return { allowed: asksOfTable === null, reason: null, detail: null, run: null, asks: asksOfTable }
   const { executable, cwd, caps, confinement } = verdict.permit
   return { allowed: true, reason: null, detail: null, run: { executable: executable.path, cwd, caps, confinement }, asks: null }
 }
@@ -148,11 +169,11 @@ const askingOf = (request: ApprovalRequest): ExplainedAsking => {
   }
 }
 
-const gatesOf = (verdict: Verdict): Explanation['gates'] => {
-  const stop = verdict.kind === 'denied' ? GATES.indexOf(verdict.gate) : verdict.kind === 'ask' ? GATES.indexOf('approval') : GATES.length
+const gatesOf = (verdict: Verdict, asks: boolean): Explanation['gates'] => {
+  const stop = verdict.kind === 'denied' ? GATES.indexOf(verdict.gate) : asks ? GATES.indexOf('approval') : GATES.length
   return GATES.map((gate, at) => ({
     gate,
-    result: at < stop ? 'pass' : at > stop ? 'not_reached' : verdict.kind === 'ask' ? 'ask' : 'deny',
+    result: at < stop ? 'pass' : at > stop ? 'not_reached' : asks ? 'ask' : 'deny',
   }))
 }
 

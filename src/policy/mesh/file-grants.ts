@@ -20,10 +20,22 @@ export interface FileGrant {
   readonly mode: number
   /** Name of the user that owns new files, or null for the daemon's user. */
   readonly owner: string | null
+  /** True if an approver of this machine decides about each change and each file that is read. */
+  readonly ask: boolean
   readonly line: number
 }
 
-export const FILE_GRANT_KEYS = ['root', 'read', 'write', 'create_dirs', 'max_file_bytes', 'max_total_bytes', 'mode', 'owner'] as const
+export const FILE_GRANT_KEYS = [
+  'root',
+  'read',
+  'write',
+  'create_dirs',
+  'max_file_bytes',
+  'max_total_bytes',
+  'mode',
+  'owner',
+  'ask',
+] as const
 
 /** Keys that only mean something with `write = true`. */
 const WRITE_KEYS = ['create_dirs', 'max_file_bytes', 'max_total_bytes', 'mode', 'owner'] as const
@@ -36,11 +48,14 @@ export const refuseFileCommand = (toml: TomlReader, path: TomlPath, argv: readon
   if (isFileCommand(argv)) toml.problem(path, `${quote(argv[0])} is a file command; allow it with [[exec.allow.files]]`)
 }
 
-/** Reads one table. Returns an empty list for other values and for an invalid root. */
-export const readFileGrant = (toml: TomlReader, path: TomlPath, value: unknown): FileGrant | [] => {
+/**
+ * Reads one table. Returns an empty list for other values and for an invalid root. `entryAsks` means that its entry says `ask = "always"`,
+ * which holds for its files too.
+ */
+export const readFileGrant = (toml: TomlReader, path: TomlPath, value: unknown, entryAsks: boolean): FileGrant | [] => {
   const table = toml.table(path, value, FILE_GRANT_KEYS)
   if (!table) return []
-  const flag = (key: 'read' | 'write' | 'create_dirs'): boolean => toml.boolean([...path, key], table[key]) ?? false
+  const flag = (key: 'read' | 'write' | 'create_dirs' | 'ask'): boolean => toml.boolean([...path, key], table[key]) ?? false
   const count = (key: 'max_file_bytes' | 'max_total_bytes'): number | null =>
     toml.wholeNumber([...path, key], table[key], 1, Number.MAX_SAFE_INTEGER)
   const [read, write] = [flag('read'), flag('write')]
@@ -54,8 +69,10 @@ export const readFileGrant = (toml: TomlReader, path: TomlPath, value: unknown):
     max_total_bytes: count('max_total_bytes'),
     mode: readMode(toml, [...path, 'mode'], table['mode']),
     owner: readOwner(toml, [...path, 'owner'], table['owner']),
+    ask: flag('ask') || entryAsks,
     line: toml.document.lineOf(path),
   }
+  if (entryAsks && table['ask'] === false) toml.problem([...path, 'ask'], 'is false, and the entry says ask = "always"')
   const root = readRoot(toml, [...path, 'root'], table['root'])
   return root === null ? [] : { root, ...grant }
 }

@@ -65,6 +65,11 @@ export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAp
   const question = questionOf(run, facts, asker, ask)
   const { pins } = facts
   if (question === null) return { kind: 'clear', pins }
+  return checkApprovals(question, given) ?? { kind: 'clear', pins }
+}
+
+/** Spends the given approvals. Null if they allow exactly this request. */
+export const checkApprovals = (question: ApprovalRequest, given: MeshApprovals): Exclude<MeshApprovalCheck, { kind: 'clear' }> | null => {
   const needsHuman = question.approvers === null || question.always_ask !== null || question.ask !== 'off'
   if ((needsHuman && given.human === null) || (question.approvers !== null && given.agents === null)) {
     // Any approval given is used up, whatever the result.
@@ -74,8 +79,8 @@ export const askForMesh = (run: MeshRun, acl: Acl, given: MeshApprovals): MeshAp
   // The ACL may have become narrower since the approval request.
   if (question.approvers !== null && given.agents !== null && !areEnough(given.agents, question.approvers))
     return { kind: 'mismatch', detail: 'the ACL needs approvals of more agents, or of other agents, than have allowed it' }
-  const problem = problemOf(needsHuman ? given.human : null, question.approvers === null ? null : given.agents, facts.permit_sha256)
-  return problem === null ? { kind: 'clear', pins } : { kind: 'mismatch', detail: problem }
+  const problem = problemOf(needsHuman ? given.human : null, question.approvers === null ? null : given.agents, question)
+  return problem === null ? null : { kind: 'mismatch', detail: problem }
 }
 
 const areEnough = ({ agents }: AgentsApproval, { agent_ids, needed }: NonNullable<ApprovalRequest['approvers']>): boolean =>
@@ -123,9 +128,10 @@ const whyOf = ({ entry, command }: MatchedCommand, alwaysAsk: string | null, isM
   return approvers.length === 0 ? null : `the entry needs ${approvals_needed} of ${approvers.length} other agents`
 }
 
-const problemOf = (human: Approval | null, agents: AgentsApproval | null, permitSha256: string): string | null => {
-  const changed = 'the command, its program, script or directory has changed since it was approved'
+const problemOf = (human: Approval | null, agents: AgentsApproval | null, { permit_sha256, file }: ApprovalRequest): string | null => {
+  const what = file === undefined ? 'the command, its program, script or directory' : 'the file, its directory or the ACL'
+  const changed = `${what} has changed since it was approved`
   if (human !== null && !spendApproval(human)) return 'this approval was used before'
   if (agents !== null && !spendAgentsApproval(agents)) return 'the approval of these agents was used before'
-  return [human, agents].every((one) => one === null || one.permit_sha256 === permitSha256) ? null : changed
+  return [human, agents].every((one) => one === null || one.permit_sha256 === permit_sha256) ? null : changed
 }

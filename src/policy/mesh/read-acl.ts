@@ -160,9 +160,6 @@ class AclReader {
     const isList = (key: 'commands' | 'files'): boolean => table[key] === undefined || Array.isArray(table[key])
     if (isEmpty && isList('commands') && isList('files'))
       this.#toml.problem([...path, 'commands'], 'has no command: an entry lists at least one command or files table')
-    // Nobody is asked about a file command, so the entry would promise an approval that does not happen.
-    if (files.length > 0 && (asking.ask === 'always' || asking.approvers.length > 0))
-      this.#toml.problem([...path, 'files'], 'needs an entry without approvals: file commands are not asked about')
     const described = this.#description([...path, 'description'], table['description'])
     return {
       description: described ?? `allow[${path.at(-1)}]`,
@@ -171,7 +168,7 @@ class AclReader {
       agent_id: this.#id([...path, 'agent_id'], table['agent_id']),
       machine_id: this.#id([...path, 'machine_id'], table['machine_id']),
       commands: commands.flatMap((command, index) => this.#command([...path, 'commands', index], command)),
-      files: files.flatMap((grant, index) => readFileGrant(this.#toml, [...path, 'files', index], grant)),
+      files: files.flatMap((grant, index) => readFileGrant(this.#toml, [...path, 'files', index], grant, asking.ask === 'always')),
       limits: this.#limits(path, table, around, true),
       confinement: readConfinement(this.#toml, path, table, contain),
       asking,

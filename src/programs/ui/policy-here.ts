@@ -12,8 +12,8 @@ interface Named {
 }
 
 /** Approvals that a run needs besides the file. */
-const askedText = ({ asking }: AllowEntry, isPattern: boolean): string => {
-  const human = asking.ask === 'always' || isPattern ? '; it needs approval on this machine' : ''
+const askedText = ({ asking }: AllowEntry, isAsked: boolean): string => {
+  const human = asking.ask === 'always' || isAsked ? '; it needs approval on this machine' : ''
   return `${human}${asking.approvals_needed === 0 ? '' : `; ${asking.approvals_needed} of ${asking.approvers.length} other agents must allow it`}`
 }
 
@@ -33,8 +33,10 @@ const rulesOf = (entry: AllowEntry): PageRule[] => [
   ),
 ]
 
-const fileNoteOf = ({ description, limits }: AllowEntry, grant: FileGrant, right: 'read' | 'write'): string =>
-  `${description}; ${limits.max_duration_secs} s${right === 'write' ? `, ${grant.max_file_bytes} B per file` : ''}`
+const fileNoteOf = (entry: AllowEntry, grant: FileGrant, right: 'read' | 'write'): string => {
+  const { description, limits } = entry
+  return `${description}; ${limits.max_duration_secs} s${right === 'write' ? `, ${grant.max_file_bytes} B per file` : ''}${askedText(entry, grant.ask)}`
+}
 
 /** What each pair of agent and machine may run on this host, in the order of the file. */
 const pairsOf = (acl: Acl, contacts: readonly Named[]): PagePolicy['pairs'] => {

@@ -12,6 +12,7 @@ const textsOf = (request: ApprovalRequest): string[] => [
   ...request.variables.flatMap(({ name, value }) => [name, value ?? '']),
   ...(request.script === null ? [] : [request.script.path]),
   ...request.writable.map(({ path }) => path),
+  ...(request.file === undefined ? [] : [request.file.path, request.file.leads_to ?? '', ...request.file.creates]),
   request.session_id ?? '',
   request.asker.kind === 'local' ? request.asker.label : (request.asker.name ?? ''),
 ]

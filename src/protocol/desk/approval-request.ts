@@ -1,4 +1,4 @@
-import { type JsonField, either, flag, listUpTo, matching, oneOf, orNull, record, textUpTo, wholeUpTo } from '../json-table.ts'
+import { type JsonField, either, flag, listUpTo, matching, oneOf, optional, orNull, record, textUpTo, wholeUpTo } from '../json-table.ts'
 import { MAX_QUESTION_TEXT, MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN } from '../limits/approvals.ts'
 import { LOCAL_INTERFACES, type LocalInterface } from '../reasons.ts'
 
@@ -37,6 +37,29 @@ export interface HashedFile {
   readonly path: string
   /** Hex. */
   readonly sha256: string
+}
+
+const FILE_ACTIONS = ['read', 'write', 'append', 'mkdir'] as const
+
+/** A file command as the target has checked it. The approval covers exactly this. */
+export interface RequestedFile {
+  readonly action: (typeof FILE_ACTIONS)[number]
+  /** Absolute path, as the requester named it. */
+  readonly path: string
+  /** The path with all links followed, or null if it is the same. */
+  readonly leads_to: string | null
+  /** Bytes of the content that is read, written or appended, or null for a directory. */
+  readonly size: number | null
+  /** SHA-256 of the content as hex, or null if it is not known before. */
+  readonly sha256: string | null
+  /** The file that is read, replaced or extended, or null for a new one. */
+  readonly present: { readonly size: number; readonly mtime: string } | null
+  /** Missing directories that are created, the topmost first. */
+  readonly creates: readonly string[]
+  /** Permission bits of a new file or directory, in octal, or null for an existing one. */
+  readonly mode: string | null
+  /** User that owns a new file or directory, or null for the user of the daemon. */
+  readonly owner: string | null
 }
 
 /** All facts of a run that needs an approval, as the approver sees them. The digests cover them. */
@@ -80,6 +103,8 @@ export interface ApprovalRequest {
   readonly why: string
   /** Mesh agents whose signed statement is needed too. */
   readonly approvers: { readonly agent_ids: readonly string[]; readonly needed: number } | null
+  /** The file command. Absent in a request for a program. */
+  readonly file?: RequestedFile | undefined
 }
 
 /** Text about a file of `writable`, in each approval client. */
@@ -118,6 +143,8 @@ const MAX_TIMEOUT = Number.MAX_SAFE_INTEGER
 const MAX_APPROVERS = 64
 /** The executable of a command and its scripts. */
 const MAX_PROGRAMS = 256
+/** Directories in one path. */
+const MAX_CREATED = 2_048
 
 export const sha256Text = matching(/^[0-9a-f]{64}$/, '64 lower-case hex digits')
 const shortText = textUpTo(MAX_QUESTION_TEXT)
@@ -128,6 +155,18 @@ export const fallbackText = oneOf(ASK_FALLBACKS)
 export const hostText = oneOf(HOSTS)
 
 const hashedFile = record({ path: textUpTo(MAX_QUESTION_TEXT, 1), sha256: sha256Text })
+
+const requestedFile = record({
+  action: oneOf(FILE_ACTIONS),
+  path: textUpTo(MAX_QUESTION_TEXT, 1),
+  leads_to: orNull(textUpTo(MAX_QUESTION_TEXT, 1)),
+  size: orNull(wholeUpTo(Number.MAX_SAFE_INTEGER)),
+  sha256: orNull(sha256Text),
+  present: orNull(record({ size: wholeUpTo(Number.MAX_SAFE_INTEGER), mtime: shortText })),
+  creates: listUpTo(textUpTo(MAX_QUESTION_TEXT, 1), MAX_CREATED),
+  mode: orNull(shortText),
+  owner: orNull(shortText),
+})
 
 /** Fields of an approval request on the socket, with the names of policy. */
 export const QUESTION_FIELDS = {
@@ -163,6 +202,8 @@ export const QUESTION_FIELDS = {
   always_ask: orNull(shortText),
   why: shortText,
   approvers: orNull(record({ agent_ids: listUpTo(sha256Text, MAX_APPROVERS, 1), needed: wholeUpTo(MAX_APPROVERS, 1) })),
+  // Absent for a program, so that a service or an approver of an older release can read requests for programs.
+  file: optional(requestedFile),
 }
 
 /** A type error at this line means that the request of policy and this list differ. */

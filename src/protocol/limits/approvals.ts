@@ -150,3 +150,7 @@ export const QUESTION_BURST = 32
 export const QUESTIONS_PER_SECOND = 1
 /** Waiting frames of one run that a requester accepts on one stream. One is the first, and each approval sends another. */
 export const MAX_WAITING_FRAMES = 2 * MAX_MESH_APPROVERS
+/** How long an approval to read a file holds for the same version of it, so that a download over a slow path needs one approval. */
+export const APPROVED_READ_MS = 60 * 60 * 1000
+/** Such approvals that a target remembers. The oldest of the agent with most are forgotten first. */
+export const MAX_APPROVED_READS = 1_024

@@ -50,6 +50,22 @@ const verdicts: readonly (readonly [what: string, old: Acl, next: Acl, verdict: 
   ['a mode with fewer bits', plain('/a', WRITE), plain('/a', { ...WRITE, mode: '0600' }), 'narrows'],
   ['a mode with one bit more', plain('/a', WRITE), plain('/a', { ...WRITE, mode: '0645' }), 'widens', /mode is 0645, and was 0644/],
   ['one bit more and one less', plain('/a', WRITE), plain('/a', { ...WRITE, mode: '0700' }), 'widens'],
+  ['an approval', plain('/a', WRITE), plain('/a', { ...WRITE, ask: true }), 'narrows'],
+  ['no approval any more', plain('/a', { ...WRITE, ask: true }), plain('/a', WRITE), 'widens', /ask is no longer true/],
+  [
+    'a table without approval before one with it',
+    of(filesText('/a', { ask: true })),
+    of(filesText('/a/b'), filesText('/a', { ask: true })),
+    'widens',
+    /ask is no longer true/,
+  ],
+  [
+    'no approvers any more',
+    entry({}, `approvers = [{ agent_id = "${MALLORY}" }]\n`),
+    entry({}),
+    'widens',
+    /fewer or other agents must approve/,
+  ],
   ['an owner', plain('/a', WRITE), plain('/a', { ...WRITE, owner: 'app' }), 'widens', /owner is another/],
   ['no owner any more', plain('/a', { ...WRITE, owner: 'app' }), plain('/a', WRITE), 'widens', /owner is another/],
   ['less time', entry({}), entry({ max_duration_secs: 5 }), 'narrows'],
@@ -112,6 +128,7 @@ const keys = fc.record({
   create_dirs: fc.boolean(),
   max_file_bytes: fc.constantFrom(1, 2, 3),
   mode: fc.constantFrom('0600', '0640', '0604'),
+  ask: fc.boolean(),
 })
 const anyAcl = fc
   .array(fc.array(keys, { maxLength: 3 }), { minLength: 1, maxLength: 2 })
@@ -138,6 +155,7 @@ test('property: if a file narrows another, each command that it allows was allow
         if (now === undefined) continue
         const before = grantOf(old.allow, command)
         assert.ok(before, `${command.op} ${command.path}`)
+        assert.ok(now.ask || !before.ask)
         if (command.op === 'stat') continue
         assert.ok(
           now.max_file_bytes <= before.max_file_bytes && (now.mode & ~before.mode) === 0 && (before.create_dirs || !now.create_dirs),

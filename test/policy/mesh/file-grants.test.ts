@@ -27,6 +27,7 @@ test('a table has the documented defaults', () => {
       max_total_bytes: null,
       mode: 0o644,
       owner: null,
+      ask: false,
       line: 9,
     },
   ])
@@ -41,6 +42,7 @@ test('a table says what it says', () => {
     max_total_bytes: 2,
     mode: '0600',
     owner: 'www-data',
+    ask: true,
   }
   const [grant] = grantsOf(filesText('/', { read: false, ...keys }))
   assert.deepEqual(grant, { root: '/', read: false, ...keys, mode: 0o600, line: 9 })
@@ -54,7 +56,8 @@ test('tables are frozen', () => {
 })
 
 for (const [what, lines, problem] of [
-  ['an unknown key', 'root = "/a"\nread = true\nask = "always"', /:12: exec\.allow\[0\]\.files\[0\]\.ask: unknown key/],
+  ['an unknown key', 'root = "/a"\nread = true\nasks = true', /:12: exec\.allow\[0\]\.files\[0\]\.asks: unknown key/],
+  ['an ask of another type', 'root = "/a"\nread = true\nask = "always"', /\.ask: must be true or false/],
   ['no root', 'read = true', /:9: exec\.allow\[0\]\.files\[0\]\.root: is required/],
   ['a root of another type', 'root = ["/a"]\nread = true', /files\[0\]\.root: must be/],
   ['a relative root', 'root = "srv"\nread = true', /files\[0\]\.root: must be an absolute path .* not "srv"/],
@@ -106,12 +109,15 @@ test('a rule cannot name a file command', () => {
   }
 })
 
-test('an entry whose runs need approval has no files, because nobody is asked about them', () => {
-  for (const keys of ['ask = "always"\n', `approvers = [{ agent_id = "${MALLORY}" }]\n`]) {
-    const { problems } = readText(aclText([entryText([]) + keys + filesText('/a')]))
-    assert.equal(problems.length, 1, problems.join('\n'))
-    assert.match(problems[0] ?? '', /\.files: needs an entry without approvals/)
-  }
+test('ask = "always" of an entry means its files too, and no table can say otherwise', () => {
+  const asked = (keys: string, table = filesText('/a')): boolean | undefined =>
+    aclOf(aclText([entryText([]) + keys + table])).allow[0]?.files[0]?.ask
+  assert.equal(asked('ask = "always"\n'), true)
+  assert.equal(asked('ask = "always"\n', filesText('/a', { ask: true })), true)
+  assert.equal(asked(`approvers = [{ agent_id = "${MALLORY}" }]\n`), false)
+  const { problems } = readText(aclText([`${entryText([])}ask = "always"\n${filesText('/a', { ask: false })}`]))
+  assert.equal(problems.length, 1, problems.join('\n'))
+  assert.match(problems[0] ?? '', /files\[0\]\.ask: is false, and the entry says ask = "always"/)
 })
 
 test('a root contains itself and what is below, and not what begins with the same letters', () => {

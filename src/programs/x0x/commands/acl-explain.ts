@@ -93,13 +93,15 @@ const fileArgv = (line: CommandLine): string[] | null => {
   if (line.behindDashes !== null || line.words.length > 1) throw usageError('--file takes the place of a command: leave out the command')
   if (!isPlainPath(path)) throw usageError(`--file: ${JSON.stringify(path)} is not an absolute path without "." and ".."`)
   const command = line.has('write')
-    ? ({ op: 'write', path, upload: NO_UPLOAD, offset: 0, parents: true, finish: null } as const)
+    ? ({ op: 'write', path, upload: NO_UPLOAD, offset: 0, parents: true, finish: NO_FINISH } as const)
     : ({ op: 'read', path, offset: 0, length: 1, version: null } as const)
   return fileCommandArgv(command)
 }
 
 /** The name of an upload, which does not change the decision. */
 const NO_UPLOAD = '0'.repeat(32)
+/** The end of an upload, which is the part that an approver decides about. */
+const NO_FINISH = { sha256: '0'.repeat(64), mode: null, mtime_ms: null, expect: null } as const
 
 /** The next step after a denial that the ACL alone does not explain, or empty if a restart comes first. */
 const nextOf = ({ reason, agent_id, machine_id, request_id }: DenialEvent, { difference }: AclBesideDaemon): string[] => {
