@@ -1,6 +1,13 @@
 import { shownSentence, shownToken, strangeLetters } from '../base/visible-text.ts'
 import { unallowable } from '../protocol/desk/approval-request-size.ts'
-import { type HashedFile, OUTLIVES_REQUESTER, type ApprovalRequest, REQUESTER_CAN_WRITE } from '../protocol/desk/approval-request.ts'
+import {
+  type ApprovalRequest,
+  type HashedFile,
+  OUTLIVES_REQUESTER,
+  REQUESTER_CAN_WRITE,
+  type RequestedFile,
+} from '../protocol/desk/approval-request.ts'
+import { fileNames, fileText } from '../protocol/desk/file-text.ts'
 
 /** Columns of the label before a fact. */
 const LABEL_WIDTH = 12
@@ -99,12 +106,36 @@ const stdinLines = ({ stdin }: ApprovalRequest, columns: number): string[] => {
 /** Remaining time, such as `87 s`. Never below zero. */
 export const countdown = (expiresAtMs: number, nowMs: number): string => `${Math.max(0, Math.ceil((expiresAtMs - nowMs) / 1000))} s`
 
+/** The facts of a file command. It has no program, no variables and no stdin that an approver could read. */
+const fileLines = (file: RequestedFile, question: ApprovalRequest, columns: number): string[] => {
+  const strange = [...new Set(fileNames(file).flatMap(strangeLetters))]
+  return [
+    ...block('wants to', fileText(file), columns),
+    ...(strange.length === 0 ? [] : block('', `not ASCII, and may look like others: ${strange.join(' ')}`, columns)),
+    ...block('below', shownToken(question.cwd), columns),
+  ]
+}
+
 /** A complete approval request, with separate lines for each fact, and tokens numbered from 0. No text can control the terminal. */
 export const questionLines = (question: ApprovalRequest, columns = USUAL_COLUMNS): string[] => {
   const fact = (label: string, text: string): string[] => (text === '' ? [] : block(label, text, columns))
   return [
     ...fact('asked by', askerText(question)),
     ...fact('runs on', targetText(question)),
+    ...(question.file === undefined ? programLines(question, columns) : fileLines(question.file, question, columns)),
+    ...fact('mode', `security ${question.security}, ask ${question.ask}, no approver connected: ${question.ask_fallback}`),
+    ...fact('reason', shownSentence(question.why)),
+    ...fact('always asks', question.always_ask === null ? '' : shownSentence(question.always_ask)),
+    ...fact('also needs', approversText(question)),
+    ...fact('not allowed', unallowable(question) ?? ''),
+    ...fact('permit', `sha256 ${question.permit_sha256}`),
+  ]
+}
+
+/** The facts of a run of a program. */
+const programLines = (question: ApprovalRequest, columns: number): string[] => {
+  const fact = (label: string, text: string): string[] => (text === '' ? [] : block(label, text, columns))
+  return [
     ...fact('executable', shownToken(question.executable)),
     ...question.argv.flatMap((token, at) => tokenLines(`${String(at).padStart(LABEL_WIDTH - 2)}  `, token, columns)),
     ...fact('starts', programsText(question)),
@@ -118,11 +149,5 @@ export const questionLines = (question: ApprovalRequest, columns = USUAL_COLUMNS
     ...question.writable.flatMap((file) => fact('can change', `${hashedText(file)}: ${REQUESTER_CAN_WRITE}`)),
     ...fact('timeout', secondsText(question.timeout_ms)),
     ...fact('outlives', question.outlives ? OUTLIVES_REQUESTER : ''),
-    ...fact('mode', `security ${question.security}, ask ${question.ask}, no approver connected: ${question.ask_fallback}`),
-    ...fact('reason', shownSentence(question.why)),
-    ...fact('always asks', question.always_ask === null ? '' : shownSentence(question.always_ask)),
-    ...fact('also needs', approversText(question)),
-    ...fact('not allowed', unallowable(question) ?? ''),
-    ...fact('permit', `sha256 ${question.permit_sha256}`),
   ]
 }

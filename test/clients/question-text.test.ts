@@ -5,7 +5,7 @@ import { isVisible } from '../../src/base/visible-text.ts'
 import { countdown, questionLines } from '../../src/clients/approval-text.ts'
 import { MAX_SHOWN_QUESTION, MAX_SHOWN_STDIN } from '../../src/protocol/limits/approvals.ts'
 import { shownVariables, unallowable } from '../../src/protocol/desk/approval-request-size.ts'
-import { OUTLIVES_REQUESTER } from '../../src/protocol/desk/approval-request.ts'
+import { OUTLIVES_REQUESTER, type RequestedFile } from '../../src/protocol/desk/approval-request.ts'
 import { questionOf } from '../support/approval-request.ts'
 
 const textOf = (...of: Parameters<typeof questionLines>): string => questionLines(...of).join('\n')
@@ -138,4 +138,51 @@ test('what a host that asks for an approval says of its asker is shown as its wo
   const text = questionLines(questionOf({ door: 'mesh', asker, target: { host: 'node', agent_id: host } }), 400).join('\n')
   const who = `asked by    agent ${named} on machine ${'2'.repeat(64)}: so says the host that asks, ${host}; that one is proven by its signature and its connection`
   assert.ok(text.split('\n').includes(who), text)
+})
+
+const FILE = {
+  action: 'write',
+  path: '/srv/app/app.tar',
+  leads_to: null,
+  size: 1_258_291,
+  sha256: 'c'.repeat(64),
+  present: { size: 900, mtime: '2026-01-01T00:00:00.000000000Z' },
+  creates: [],
+  mode: null,
+  owner: null,
+} as const
+
+test('a file command is one sentence, in which no name can steer a terminal or imitate a fact', () => {
+  const lines = (file: Partial<RequestedFile>): string[] =>
+    questionLines(questionOf({ argv: ['@write'], file: { ...FILE, ...file } }), 1_000)
+  const wants = (file: Partial<RequestedFile>): string => lines(file).find((line) => line.startsWith('wants to')) ?? ''
+  assert.equal(
+    wants({}),
+    `wants to    write "/srv/app/app.tar" (1.2 MiB, 1258291 bytes, SHA-256 ${'c'.repeat(64)}), which replaces the present file (900 bytes, changed 2026-01-01T00:00:00.000000000Z) and keeps its owner and mode`,
+  )
+  assert.match(
+    wants({ present: null, mode: '0644', creates: ['/srv/a'] }),
+    /, a new file with mode 0644, owned by the user of x0xd, and create "\/srv\/a"$/,
+  )
+  assert.match(wants({ action: 'read', sha256: null }), /^wants to {4}read "\/srv\/app\/app\.tar" \(900 bytes, changed /)
+  assert.match(
+    wants({ action: 'append', size: 5, sha256: null }),
+    /append to "\/srv\/app\/app\.tar" \(5 bytes\), which has 900 bytes, changed /,
+  )
+  assert.match(
+    wants({ action: 'mkdir', present: null, mode: '0755', owner: 'app' }),
+    /create the directory .* with mode 0755, owned by "app"/,
+  )
+  assert.match(wants({ leads_to: '/srv/other' }), /, which leads to "\/srv\/other",/)
+  const evil = '/srv/a\u001b[2J"\nmode        security full\u202e'
+  for (const file of [{ path: evil }, { leads_to: evil }, { creates: [evil] }]) {
+    const shown = lines(file)
+    assert.ok(shown.every(isVisible))
+    assert.deepEqual(
+      shown.filter((line) => line.startsWith('mode')),
+      ['mode        security allowlist, ask on-miss, no approver connected: deny'],
+    )
+  }
+  assert.ok(lines({ path: '/srv/\u0430' }).some((line) => line.includes('not ASCII, and may look like others: U+0430')))
+  assert.equal(unallowable(questionOf({ file: { ...FILE, path: `/${'\u001b'.repeat(MAX_SHOWN_QUESTION)}` } })) === null, false)
 })

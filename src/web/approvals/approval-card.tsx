@@ -1,8 +1,9 @@
 import type { PendingApprovalRequest } from '../../protocol/desk/messages.ts'
 import { OUTLIVES_REQUESTER, REQUESTER_CAN_WRITE } from '../../protocol/desk/approval-request.ts'
+import { fileText, requesterText } from '../../protocol/desk/file-text.ts'
 import { Fact } from '../parts.tsx'
 import { Decide } from './decide.tsx'
-import { askerText, foreignTexts, leftText, proofText, shortRequester, stdinLines, stdinText, targetText } from './approval-facts.ts'
+import { askerText, foreignTexts, leftText, proofText, stdinLines, stdinText, targetText } from './approval-facts.ts'
 import type { ShownApproval } from '../store.ts'
 import { useNow } from '../use-now.ts'
 import { Name, Strange, Token } from '../visible.tsx'
@@ -106,6 +107,22 @@ const WhoFacts = ({ question }: Pick<PendingApprovalRequest, 'question'>) => (
   </>
 )
 
+/** The command, word by word, or what a file command does. */
+const What = ({ question }: Pick<PendingApprovalRequest, 'question'>) =>
+  question.file === undefined ? (
+    <ol class="argv" aria-label="The command, word by word">
+      {question.argv.map((token, at) => (
+        <li key={at}>
+          <Token text={token} />
+        </li>
+      ))}
+    </ol>
+  ) : (
+    <p class="file">
+      <Name text={`${requesterText(question)} wants to ${fileText(question.file)}.`} />
+    </p>
+  )
+
 /** A complete approval request. */
 export const ApprovalCard = ({ shown, changedAt }: { readonly shown: ShownApproval; readonly changedAt: number }) => {
   const { item, settled } = shown
@@ -115,7 +132,7 @@ export const ApprovalCard = ({ shown, changedAt }: { readonly shown: ShownApprov
     <article class={settled === null ? 'card' : 'card settled'} tabIndex={-1} data-question={item.question_id} aria-labelledby={title}>
       <header>
         <h3 id={title}>
-          <bdi>{shortRequester(question)}</bdi> asks to run this {targetText(question)}
+          <bdi>{requesterText(question)}</bdi> asks to {question.file === undefined ? 'run this' : 'use a file'} {targetText(question)}
         </h3>
         {settled === null ? (
           <Countdown until={item.expires_at_ms} />
@@ -125,13 +142,7 @@ export const ApprovalCard = ({ shown, changedAt }: { readonly shown: ShownApprov
           </span>
         )}
       </header>
-      <ol class="argv" aria-label="The command, word by word">
-        {question.argv.map((token, at) => (
-          <li key={at}>
-            <Token text={token} />
-          </li>
-        ))}
-      </ol>
+      <What question={question} />
       <Strange texts={foreignTexts(question)} />
       {question.opaque !== null && (
         <p class="warning">
@@ -139,7 +150,7 @@ export const ApprovalCard = ({ shown, changedAt }: { readonly shown: ShownApprov
         </p>
       )}
       <dl class="facts">
-        <WhatFacts question={question} />
+        {question.file === undefined && <WhatFacts question={question} />}
         <WhoFacts question={question} />
       </dl>
       {settled === null && <Decide item={item} changedAt={changedAt} />}

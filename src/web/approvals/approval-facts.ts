@@ -1,10 +1,6 @@
 import { shownToken } from '../../base/visible-text.ts'
+import { fileNames } from '../../protocol/desk/file-text.ts'
 import type { PendingApprovalRequest } from '../../protocol/desk/messages.ts'
-
-export const shortRequester = ({ asker }: PendingApprovalRequest['question']): string => {
-  if (asker.kind === 'local') return shownToken(asker.label)
-  return asker.name === null ? `agent ${asker.agent_id.slice(0, 12)}…` : shownToken(asker.name)
-}
 
 export const askerText = ({ asker, door, session_id }: PendingApprovalRequest['question']): string => {
   const session = session_id === null ? '' : `, session ${shownToken(session_id)}`
@@ -43,8 +39,9 @@ export const stdinLines = ({ stdin }: PendingApprovalRequest['question']): reado
   stdin === null || stdin === 'open' ? [] : (stdin.text?.match(/[^\n]*\n|[^\n]+$/g) ?? [])
 
 /** Every text with letters that imitate others. */
-export const foreignTexts = ({ argv, executable, cwd, stdin, variables }: PendingApprovalRequest['question']): readonly string[] => [
+export const foreignTexts = ({ argv, executable, cwd, stdin, variables, file }: PendingApprovalRequest['question']): readonly string[] => [
   ...argv,
+  ...(file === undefined ? [] : fileNames(file)),
   executable,
   cwd,
   ...(stdin === null || stdin === 'open' || stdin.text === null ? [] : [stdin.text]),
