@@ -33,6 +33,8 @@ export interface ApiCall {
   readonly stream?: Readable
   readonly headers?: Readonly<Record<string, string>>
   readonly signal?: AbortSignal
+  /** Receives the headers of each interim answer. */
+  readonly onInterim?: HttpCall['onInterim']
 }
 
 /** Size limit of an answer. Only diagnostics and aggregated output are large. */
@@ -117,7 +119,7 @@ export class LocalApi {
     return this.#init.url === null || isLoopback(hostOf(parseUrl(this.#init.url)))
   }
 
-  #request({ method, path, body, stream, headers, signal }: ApiCall, url: URL | null): HttpCall {
+  #request({ method, path, body, stream, headers, signal, onInterim }: ApiCall, url: URL | null): HttpCall {
     // X0X_API_TOKEN is sent to any `--api`. The token of the data directory is only sent to this machine.
     const token = this.#init.env['X0X_API_TOKEN'] ?? (this.isLocal ? readSmall(this.paths.apiToken) : null)
     return {
@@ -132,6 +134,7 @@ export class LocalApi {
       ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
       ...(stream === undefined ? {} : { stream }),
       ...(signal === undefined ? {} : { signal }),
+      ...(onInterim === undefined ? {} : { onInterim }),
     }
   }
 

@@ -1,19 +1,23 @@
 import { Readable } from 'node:stream'
-import { AppError } from '../base/errors.ts'
+import { AppError, attempt } from '../base/errors.ts'
 import { octal } from '../base/format.ts'
 import {
   FILE_ANSWERS,
   FILE_MODE_HEADER,
   FILE_TIME_HEADER,
+  FILE_WAITING_HEADER,
   type FileChangeJson,
   type FileDigestJson,
   type FileListJson,
   type FileStatusJson,
+  type FileWaitingJson,
   type WrittenFileJson,
   isPathBelow,
 } from '../protocol/api/files.ts'
+import { WAITING } from '../protocol/api/run-events.ts'
 import type { ExpectedFile } from '../protocol/file-command.ts'
-import type { LocalApi } from './daemon.ts'
+import { isTable, problemOf } from '../protocol/json-table.ts'
+import type { ApiCall, LocalApi } from './daemon.ts'
 
 /** A file of an agent, from a certain byte on. */
 export interface RemoteContent {
@@ -47,6 +51,15 @@ export interface SentContent {
   readonly stream: Readable
 }
 
+/** Receives the state of a call that waits for an approval of the agent, and null when it waits no longer. */
+export type OnFileWaiting = (path: string, state: FileWaitingJson | null) => void
+
+const waitingIn = (headers: ReadonlyMap<string, string>): FileWaitingJson | null => {
+  const fields = attempt(() => JSON.parse(headers.get(FILE_WAITING_HEADER) ?? '') as unknown)
+  if (!isTable(fields) || problemOf(fields, WAITING) !== null) return null
+  return { ...(fields as unknown as FileWaitingJson), type: 'waiting_for_approval' }
+}
+
 const notX0xd = (what: string): AppError => new AppError('daemon_unreachable', `the server is not x0xd: ${what}`)
 
 const AS_BYTES = { 'content-type': 'application/octet-stream' }
@@ -55,9 +68,14 @@ const AS_BYTES = { 'content-type': 'application/octet-stream' }
 export class FileApi {
   readonly #api: Pick<LocalApi, 'answer' | 'read'>
   readonly #route: string
+  readonly #onWaiting: OnFileWaiting | null
 
-  constructor(components: { readonly api: Pick<LocalApi, 'answer' | 'read'> }, init: { readonly agent: string }) {
+  constructor(
+    components: { readonly api: Pick<LocalApi, 'answer' | 'read'>; readonly onWaiting?: OnFileWaiting },
+    init: { readonly agent: string },
+  ) {
     this.#api = components.api
+    this.#onWaiting = components.onWaiting ?? null
     this.#route = `/agents/${encodeURIComponent(init.agent)}/files`
   }
 
@@ -76,7 +94,8 @@ export class FileApi {
 
   /** SHA-256 of the whole file, if it has this version. */
   async digest(path: string, version: string, signal: AbortSignal): Promise<FileDigestJson> {
-    const { size, sha256 } = await this.#api.read(this.#get({ path, digest: 'true', version }, signal), FILE_ANSWERS.digest)
+    const asked = this.#get({ path, digest: 'true', version }, signal)
+    const { size, sha256 } = await this.#approved(path, asked, async (call) => this.#api.read(call, FILE_ANSWERS.digest))
     return { size, sha256 }
   }
 
@@ -87,14 +106,16 @@ export class FileApi {
 
   async mkdir(path: string, mode: number | null, signal: AbortSignal): Promise<void> {
     const body = { path, ...(mode !== null && { mode: octal(mode) }) }
-    await this.#api.read({ method: 'POST', path: `${this.#route}/directory`, body, signal }, FILE_ANSWERS.made)
+    const asked = { method: 'POST', path: `${this.#route}/directory`, body, signal } as const
+    await this.#approved(path, asked, async (call) => this.#api.read(call, FILE_ANSWERS.made))
   }
 
   /** Opens a file at a byte of a version, or a whole file of any version. */
   async download(path: string, from: FileSpan | null, signal: AbortSignal): Promise<RemoteContent> {
     const last = from?.length === undefined ? '' : from.offset + from.length - 1
     const headers = from === null ? {} : { 'if-match': `"${from.version}"`, range: `bytes=${from.offset}-${last}` }
-    const answer = await this.#api.answer({ ...this.#get({ path }, signal), headers })
+    const asked = { ...this.#get({ path }, signal), headers }
+    const answer = await this.#approved(path, asked, async (call) => this.#api.answer(call))
     const numberOf = (name: string): number => {
       const value = answer.headers.get(name)
       if (value === undefined || !/^-?[0-9]{1,16}$/.test(value)) throw notX0xd(`the header ${name} is missing`)
@@ -123,10 +144,8 @@ export class FileApi {
       ...(expect !== null && { expect }),
       ...(!parents && { parents: 'false' }),
     })
-    const { ok: _ok, ...written } = await this.#api.read(
-      { method: 'PUT', path: query, headers: AS_BYTES, stream, signal },
-      FILE_ANSWERS.written,
-    )
+    const asked = { method: 'PUT', path: query, headers: AS_BYTES, stream, signal } as const
+    const { ok: _ok, ...written } = await this.#approved(path, asked, async (call) => this.#api.read(call, FILE_ANSWERS.written))
     return written
   }
 
@@ -142,6 +161,21 @@ export class FileApi {
     } as const
     const { ok: _ok, ...change } = await this.#api.read(call, FILE_ANSWERS.appended)
     return change
+  }
+
+  /** Makes a call that may wait for an approval. */
+  async #approved<T>(path: string, asked: ApiCall, make: (call: ApiCall) => Promise<T>): Promise<T> {
+    const tell = this.#onWaiting
+    if (tell === null) return make(asked)
+    const onInterim = (headers: ReadonlyMap<string, string>): void => {
+      const state = waitingIn(headers)
+      if (state !== null) tell(path, state)
+    }
+    try {
+      return await make({ ...asked, onInterim })
+    } finally {
+      tell(path, null)
+    }
   }
 
   #get(query: Readonly<Record<string, string>>, signal: AbortSignal) {

@@ -12,6 +12,8 @@ export interface HttpCall {
   /** A body sent in chunks, as fast as the server takes them. */
   readonly stream?: Readable
   readonly signal?: AbortSignal
+  /** Receives the headers of each interim answer (RFC 9110, 15.2). */
+  readonly onInterim?: (headers: ReadonlyMap<string, string>) => void
 }
 
 export interface HttpAnswer {
@@ -126,13 +128,14 @@ const readHeaders = async (incoming: Incoming): Promise<Headers> => {
   return headers
 }
 
-/** The head of the final answer. Interim answers (RFC 9110, 15.2) are skipped. */
-const readHead = async (incoming: Incoming): Promise<{ status: number; headers: Headers }> => {
+/** The head of the final answer. */
+const readHead = async (incoming: Incoming, { onInterim }: HttpCall): Promise<{ status: number; headers: Headers }> => {
   for (;;) {
     const status = Number(/^HTTP\/1\.[01] ([1-5][0-9]{2})(?: |$)/.exec(await incoming.line())?.[1] ?? 0)
     if (status === 0 || status === 101) throw malformed('its first line')
     const headers = await readHeaders(incoming)
     if (status >= 200) return { status, headers }
+    onInterim?.(headers)
   }
 }
 
@@ -232,7 +235,7 @@ export const httpCall = async (to: NetConnectOpts, call: HttpCall): Promise<Http
   try {
     const incoming = new Incoming(socket)
     send(socket, call)
-    const { status, headers } = await readHead(incoming)
+    const { status, headers } = await readHead(incoming, call)
     return { status, headers, body: closing(socket, bodyOf(incoming, status, headers)) }
   } catch (error) {
     socket.destroy()

@@ -172,6 +172,14 @@ test('an early answer is heard while a body is still being sent', async (t) => {
   endless.destroy()
 })
 
+test('the headers of interim answers are handed on, in order and before the answer', async (t) => {
+  const interim = ['one', 'two'].map((text) => `HTTP/1.1 103 Early Hints\r\nx-state: ${text}\r\n\r\n`).join('')
+  const to = await bare(t, (socket) => socket.once('data', () => socket.end(`${interim}${PLAIN}`)))
+  const heard: (string | undefined)[] = []
+  const { status } = await httpCall(to, { ...GET, onInterim: (headers) => heard.push(headers.get('x-state')) })
+  assert.deepEqual([status, heard], [200, ['one', 'two']])
+})
+
 test('a signal ends the call before its answer and in the middle of it', async (t) => {
   const quiet = await bare(t, () => undefined)
   const first = new AbortController()

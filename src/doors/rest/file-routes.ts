@@ -5,7 +5,7 @@ import { AppError } from '../../base/errors.ts'
 import { octal } from '../../base/format.ts'
 import type { FileTarget } from '../../exec/files/file-runs.ts'
 import { randomBytes } from '../../identity/hash.ts'
-import { FILE_MODE_HEADER, FILE_TIME_HEADER, type FileStatusJson } from '../../protocol/api/files.ts'
+import { FILE_MODE_HEADER, FILE_TIME_HEADER, FILE_WAITING_HEADER, type FileStatusJson } from '../../protocol/api/files.ts'
 import { toHex } from '../../protocol/ids.ts'
 import { MAX_APPEND_BYTES } from '../../protocol/limits/files.ts'
 import { ByteBuilder } from '../../protocol/lines.ts'
@@ -47,7 +47,7 @@ export const fileRoutes = (services: RestServices) =>
       response: writtenFile,
       takesBytes: true,
       checkRoom: () => services.runner.checkRoom(),
-      handle: async (request, reply) => writeFile(services, request, closeSignal(reply)),
+      handle: async (request, reply) => writeFile(services, request, reply),
     }),
     'POST /agents/{agent}/files/append': define({
       params: filesParams,
@@ -55,7 +55,7 @@ export const fileRoutes = (services: RestServices) =>
       response: appendedFile,
       takesBytes: true,
       checkRoom: () => services.runner.checkRoom(),
-      handle: async (request, reply) => appendFile(services, request, closeSignal(reply)),
+      handle: async (request, reply) => appendFile(services, request, reply),
     }),
     'POST /agents/{agent}/files/directory': define({
       params: filesParams,
@@ -64,7 +64,7 @@ export const fileRoutes = (services: RestServices) =>
       checkRoom: () => services.runner.checkRoom(),
       handle: async ({ params, body: { path, mode } }, reply) => {
         checkProof(services)
-        await onTarget(services, params, closeSignal(reply), async (target, signal) =>
+        await onTarget(services, params, reply, async (target, signal) =>
           services.files.mkdir(target, { path, mode: modeOf(mode) }, signal),
         )
         return { ok: true, path }
@@ -82,13 +82,25 @@ const checkProof = ({ executor }: Pick<RestServices, 'executor'>): void => {
 
 const modeOf = (mode: string | null | undefined): number | null => (typeof mode === 'string' ? Number.parseInt(mode, 8) : null)
 
+/** Tells the client that its request waits for an approval. Interim answers can only precede the final one. */
+const waitsOn =
+  ({ raw }: FastifyReply): NonNullable<FileTarget['onWaiting']> =>
+  (event) => {
+    if (raw.headersSent || raw.destroyed) return
+    // The link is required in such an answer.
+    raw.writeEarlyHints({ link: '</exec/sessions>; rel="status"', [FILE_WAITING_HEADER]: JSON.stringify(event) })
+  }
+
 /** Calls `ask` for the agent, as `askNamed` does. */
 const onTarget = async <T>(
   services: RestServices,
   { agent }: Params,
-  signal: AbortSignal,
+  reply: FastifyReply,
   ask: (target: FileTarget, signal: AbortSignal) => Promise<T>,
-): Promise<T> => askNamed(services, { agent }, signal, async (agent_id, signal) => ask({ agent_id, host: agent }, signal))
+): Promise<T> =>
+  askNamed(services, { agent }, closeSignal(reply), async (agent_id, signal) =>
+    ask({ agent_id, host: agent, onWaiting: waitsOn(reply) }, signal),
+  )
 
 const answerFile = async (
   services: RestServices,
@@ -101,16 +113,20 @@ const answerFile = async (
     throw new AppError('bad_request', 'list, stat, digest, upload: give at most one of them')
   const version = query.version ?? versionOf(headers['if-match'])
   const { files } = services
-  return onTarget(services, params, closeSignal(reply), async (target, signal) => {
+  return onTarget(services, params, reply, async (target, signal) => {
     if (list) return { ok: true, ...(await files.list(target, { path, recursive }, signal)) }
     if (digest) return { ok: true, ...(await files.digest(target, { path, version }, signal)) }
     if (upload !== undefined) return { ok: true, ...(await files.received(target, { path, upload }, signal)) }
     const status = await files.stat(target, path, signal)
     if (stat) return { ok: true, ...status }
     checkFile(path, status, version)
-    const { offset, end } = sendHead(reply, status, headers.range)
-    const range = { path, version: status.version, size: status.size, offset, end }
-    return reply.send(Readable.from(files.download(target, range, signal)))
+    const part = partOf(reply, status, headers.range)
+    const { offset = 0, end = status.size } = part ?? {}
+    const bytes = files.download(target, { path, version: status.version, size: status.size, offset, end }, signal)
+    // A denial by an approver comes before the first byte, and must be the answer.
+    const first = await bytes.next()
+    setHead(reply, status, part)
+    return reply.send(Readable.from(first.done === true ? [] : withFirst(first.value, bytes)))
   })
 }
 
@@ -125,26 +141,30 @@ const checkFile = (path: string, { type, version }: FileStatusJson, expected: st
 }
 
 /** The part that a Range header names, from `offset` up to `end`. Null for none, or one of another form, which RFC 9110 allows to ignore. */
-const rangeOf = (header: string | undefined, size: number): { readonly offset: number; readonly end: number } | null => {
+const rangeOf = (header: string | undefined, size: number): FilePart | null => {
   const [, first, last = ''] = /^bytes=([0-9]{1,15})-([0-9]{0,15})$/.exec(header ?? '') ?? []
   if (first === undefined) return null
   const end = last === '' ? size : Math.min(size, Number(last) + 1)
   return last !== '' && Number(last) < Number(first) ? null : { offset: Number(first), end }
 }
 
-/** Sets status and headers. Throws `bad_range`. */
-const sendHead = (
-  reply: FastifyReply,
-  { size, mode, mtime_ms, version }: FileStatusJson,
-  header: string | undefined,
-): { readonly offset: number; readonly end: number } => {
+interface FilePart {
+  readonly offset: number
+  readonly end: number
+}
+
+/** As `rangeOf`. Throws `bad_range`. */
+const partOf = (reply: FastifyReply, { size }: FileStatusJson, header: string | undefined): FilePart | null => {
   const range = rangeOf(header, size)
-  if (range !== null && range.offset >= size) {
-    reply.header('content-range', `bytes */${size}`)
-    throw new AppError('bad_range', `the range begins at ${range.offset}, and the file has ${size} bytes`, { data: { size } })
-  }
-  const { offset, end } = range ?? { offset: 0, end: size }
-  if (range !== null) reply.code(206).header('content-range', `bytes ${offset}-${end - 1}/${size}`)
+  if (range === null || range.offset < size) return range
+  reply.header('content-range', `bytes */${size}`)
+  throw new AppError('bad_range', `the range begins at ${range.offset}, and the file has ${size} bytes`, { data: { size } })
+}
+
+/** Sets status and headers. `part` is null for the whole file. */
+const setHead = (reply: FastifyReply, { size, mode, mtime_ms, version }: FileStatusJson, part: FilePart | null): void => {
+  const { offset, end } = part ?? { offset: 0, end: size }
+  if (part !== null) reply.code(206).header('content-range', `bytes ${offset}-${end - 1}/${size}`)
   reply.headers({
     'content-type': 'application/octet-stream',
     'content-length': end - offset,
@@ -154,7 +174,19 @@ const sendHead = (
     [FILE_MODE_HEADER]: octal(mode),
     [FILE_TIME_HEADER]: Math.round(mtime_ms),
   })
-  return { offset, end }
+}
+
+async function* withFirst(
+  first: Uint8Array,
+  rest: AsyncGenerator<Uint8Array, void, undefined>,
+): AsyncGenerator<Uint8Array, void, undefined> {
+  try {
+    yield first
+    yield* rest
+  } finally {
+    // The client may leave before the rest has begun.
+    await rest.return()
+  }
 }
 
 const UPLOAD_ID_BYTES = 16
@@ -162,23 +194,23 @@ const UPLOAD_ID_BYTES = 16
 const writeFile = async (
   services: RestServices,
   { query, params, streamed }: RestRequest<undefined, FileWriteQuery, Params>,
-  signal: AbortSignal,
+  reply: FastifyReply,
 ): Promise<unknown> => {
   checkProof(services)
   const { path, mode, mtime_ms = null, upload = toHex(randomBytes(UPLOAD_ID_BYTES)), offset = 0, sha256 = null } = query
   const { expect = null, parents = true } = query
   // The body can be read only once, so a successor of the agent is not asked.
-  const target = { agent_id: targetOf(services.directory, params), host: params.agent }
+  const target = { agent_id: targetOf(services.directory, params), host: params.agent, onWaiting: waitsOn(reply) }
   const content = { bytes: streamed?.bytes() ?? Readable.from([]), memory: streamed?.memory ?? NO_MEMORY }
   const file = { path, upload, offset, mode: modeOf(mode), mtime_ms, sha256, expect, parents }
-  return { ok: true, ...(await services.files.upload(target, file, content, signal)) }
+  return { ok: true, ...(await services.files.upload(target, file, content, closeSignal(reply))) }
 }
 
 /** The data is in memory at once, because the Request signs its hashes. */
 const appendFile = async (
   services: RestServices,
   { query, params, streamed }: RestRequest<undefined, FileAppendQuery, Params>,
-  signal: AbortSignal,
+  reply: FastifyReply,
 ): Promise<unknown> => {
   checkProof(services)
   const data = new ByteBuilder({ max: MAX_APPEND_BYTES })
@@ -187,8 +219,8 @@ const appendFile = async (
       throw new AppError('too_large', `the body has more than ${MAX_APPEND_BYTES} bytes; append it in parts`)
     data.add(part)
   }
-  const target = { agent_id: targetOf(services.directory, params), host: params.agent }
-  return { ok: true, ...(await services.files.append(target, query, data.take(), signal)) }
+  const target = { agent_id: targetOf(services.directory, params), host: params.agent, onWaiting: waitsOn(reply) }
+  return { ok: true, ...(await services.files.append(target, query, data.take(), closeSignal(reply))) }
 }
 
 const NO_MEMORY = { keep: () => undefined, release: () => undefined }

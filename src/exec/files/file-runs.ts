@@ -8,7 +8,7 @@ import { MAX_FILE_ERROR_BYTES } from '../../protocol/limits/files.ts'
 import type { AgentId } from '../../protocol/ids.ts'
 import type { FieldTable, Sent } from '../../protocol/json-table.ts'
 import type { ExecClient } from '../client.ts'
-import type { RunEvent, RunOutcome, StdinSource } from '../run-spec.ts'
+import type { RunEvent, RunOutcome, StdinSource, WaitingEvent } from '../run-spec.ts'
 import { ObjectOutput } from './file-answers.ts'
 
 /** Runs of file commands on one agent at once: the default of `max_concurrent_per_agent`. */
@@ -30,13 +30,15 @@ export interface FileTarget {
   readonly agent_id: AgentId
   /** The name that the user gave, for messages. */
   readonly host: string
+  /** Called when a run waits for an approval, and at each change of the wait. */
+  readonly onWaiting?: (event: WaitingEvent) => void
 }
 
 /** One run of a file command. */
 export interface FileRun {
   readonly target: FileTarget
   readonly command: FileCommand
-  /** Makes stdin, again for each attempt. Default: none. */
+  /** Makes stdin, again for each attempt. Absent without stdin. */
   readonly stdin?: () => StdinSource
   /** The target has begun to perform it. */
   readonly onStarted?: () => void
@@ -62,7 +64,7 @@ const fileErrorOf = ({ command: { path } }: FileRun, { request_id }: RunOutcome,
 const failureOf = (run: FileRun, outcome: RunOutcome, stderr: string): AppError | null => {
   const { target, command } = run
   const { denial_reason, incomplete, code, signal, truncated, request_id } = outcome
-  // It says nothing about the run.
+  // These warnings do not concern the run.
   const warnings = outcome.warnings.filter((kind) => kind !== 'target_draining' && kind !== 'timeout_clamped')
   if (denial_reason !== null) return denialOf(run, outcome, denial_reason)
   if (incomplete) {
@@ -92,6 +94,8 @@ const isRepeatable = (command: FileCommand): boolean =>
 export class FileRuns {
   readonly #deps: { readonly runner: Pick<ExecClient, 'run'>; readonly clock: Clock }
   readonly #slots = new KeyedSemaphore<AgentId>({ limit: MAX_FILE_RUNS_PER_AGENT })
+  /** Runs that wait for an approval. */
+  readonly #waiting = new Map<object, AgentId>()
 
   constructor(deps: { readonly runner: Pick<ExecClient, 'run'>; readonly clock: Clock }) {
     this.#deps = deps
@@ -126,7 +130,9 @@ export class FileRuns {
       // A cancelled run has an outcome too.
       signal.throwIfAborted()
       if (failure === null) return
-      if (!mayRepeat || clock.monotonic() + pause > end) throw failure
+      // The target accepts further approval requests when a person has decided about some of those that wait.
+      const isOver = clock.monotonic() + pause > end && ![...this.#waiting.values()].includes(run.target.agent_id)
+      if (!mayRepeat || isOver) throw failure
       await new Condition().waitAtMost({ clock, timeoutMs: pause, signal })
       signal.throwIfAborted()
     }
@@ -140,6 +146,10 @@ export class FileRuns {
     let hasOutput = false
     const event = (event: RunEvent): void | Promise<void> => {
       if (event.type === 'started') run.onStarted?.()
+      if (event.type === 'waiting_for_approval') {
+        this.#waiting.set(spec, target.agent_id)
+        target.onWaiting?.(event)
+      }
       if (event.type === 'stdout') {
         hasOutput = true
         return run.onOutput(event.data)
@@ -166,6 +176,8 @@ export class FileRuns {
       const isMidway = 'offset' in command && command.offset > 0
       if (isMidway && !hasOutput && isAppError(error) && LOST.includes(error.code)) return { failure: error, mayRepeat: true }
       throw error
+    } finally {
+      this.#waiting.delete(spec)
     }
   }
 }

@@ -1,5 +1,6 @@
 import { MTIME } from '../file-command.ts'
 import { type Sent, count, flag, list, matching, number, oneOf, record, text, yes } from '../json-table.ts'
+import type { RunEventJson } from './run-events.ts'
 
 /** Answers of the routes for files on an agent. Names of files are foreign texts. */
 
@@ -55,6 +56,13 @@ export const FILE_ANSWERS = {
 export const FILE_MODE_HEADER = 'x0x-file-mode'
 /** Header with the time of the last change in milliseconds since 1970. */
 export const FILE_TIME_HEADER = 'x0x-file-mtime-ms'
+
+/**
+ * Header of an interim answer (103) while a request waits for an approval, as JSON. It comes again at each change. The final answer comes
+ * after the approval.
+ */
+export const FILE_WAITING_HEADER = 'x0x-waiting'
+export type FileWaitingJson = Extract<RunEventJson, { type: 'waiting_for_approval' }>
 
 /** True for a path below a directory: no `.`, `..`, double slashes or NUL in it. */
 export const isPathBelow = (path: string): boolean =>

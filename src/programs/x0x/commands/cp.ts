@@ -5,7 +5,7 @@ import { exitOfSignal } from '../../../cli/exit.ts'
 import { COPY_FLEET_OPTIONS } from '../../../cli/files.ts'
 import type { CommandLine } from '../../../cli/parse.ts'
 import { LocalApi, selectPath } from '../../../clients/daemon.ts'
-import { FileApi } from '../../../clients/file-api.ts'
+import { FileApi, type OnFileWaiting } from '../../../clients/file-api.ts'
 import { SELECTED_HOSTS } from '../../../protocol/api-answers.ts'
 import type { CliContext } from '../context.ts'
 import { usageError } from '../failure.ts'
@@ -29,11 +29,11 @@ const planOf = async (
   context: CliContext,
   line: CommandLine,
   order: CopyOrder,
-  { api, signal }: { readonly api: LocalApi; readonly signal: AbortSignal },
+  { api, signal, onWaiting }: { readonly api: LocalApi; readonly signal: AbortSignal; readonly onWaiting: OnFileWaiting },
 ): Promise<CopyPlan> => {
   const options = { recursive: line.has('recursive'), preserve: line.has('preserve') }
   const agentId = await agentIdOf(api, order.host, signal)
-  const files = new FileApi({ api }, { agent: order.host })
+  const files = new FileApi({ api, onWaiting }, { agent: order.host })
   if (order.direction === 'upload')
     return new UploadPlan({ files, stdin: () => context.stdin }, order, { ...options, agentId }).make(signal)
   return new DownloadPlan({ files, stdout: context.stdout }, order, { ...options, agentId, hashes: context.json }).make(signal)
@@ -66,7 +66,9 @@ export const runCp = async (context: CliContext, line: CommandLine): Promise<num
 const copyOnce = async (context: CliContext, line: CommandLine, order: CopyOrder, api: LocalApi): Promise<number> => {
   const { env, stderr } = context
   const off = context.quiet || env['TERM'] === 'dumb' || isOnScreen(context, order)
-  const progress = new CopyProgress({ stderr, clock: systemClock }, { off })
+  const { host } = order
+  const progress = new CopyProgress({ stderr, clock: systemClock }, { off, quiet: context.quiet || context.json, host })
+  const onWaiting: OnFileWaiting = (path, state) => progress.waits(path, state)
   const run = new CopyRun({ context, progress }, order)
   const ending = new AbortController()
   let interrupted: NodeJS.Signals | null = null
@@ -75,7 +77,7 @@ const copyOnce = async (context: CliContext, line: CommandLine, order: CopyOrder
     ending.abort(new AppError('conflict', 'interrupted'))
   })
   try {
-    await run.copy(await planOf(context, line, order, { api, signal: ending.signal }), ending.signal)
+    await run.copy(await planOf(context, line, order, { api, signal: ending.signal, onWaiting }), ending.signal)
   } catch (error) {
     if (isAppError(error, 'bad_request')) throw error
     // The destination or the agent was not reached.

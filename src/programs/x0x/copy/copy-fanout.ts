@@ -1,6 +1,7 @@
 import { systemClock } from '../../../base/clock.ts'
 import { Condition } from '../../../base/wait-queue.ts'
 import type { LocalApi } from '../../../clients/daemon.ts'
+import type { OnFileWaiting } from '../../../clients/file-api.ts'
 import { Fanout, type HostRun } from '../../../exec/fleet/fanout.ts'
 import type { FanoutHost } from '../../../exec/fleet/host-end.ts'
 import { type FanoutEventJson, failuresAllowed } from '../../../protocol/api/fanout.ts'
@@ -116,7 +117,11 @@ export class CopyFanout implements FanoutSource {
       this.#add({ type: 'stderr', ...at, data_b64: data.toString('base64') })
     }
     this.#add({ type: 'begun', host: host.host, request_id: requestId })
-    const copy = new HostCopy({ api, clock: systemClock, stdin: () => context.stdin, line }, { host, requestId, order, ...options })
+    const onWaiting: OnFileWaiting = (_path, state) => {
+      if (state !== null) this.#add({ ...state, host: host.host, request_id: requestId })
+    }
+    const components = { api, clock: systemClock, stdin: () => context.stdin, line, onWaiting }
+    const copy = new HostCopy(components, { host, requestId, order, ...options })
     const run = async (): Promise<Awaited<HostRun['ended']>> => {
       const end = await copy.run(stopping.signal)
       const isShown = context.stderr.isTTY === true && !context.quiet && !context.json

@@ -1,6 +1,10 @@
+import { posix } from 'node:path'
 import type { Clock, Timer } from '../../../base/clock.ts'
+import { shownLine } from '../../../base/visible-text.ts'
 import type { Output } from '../../../cli/output.ts'
+import type { FileWaitingJson } from '../../../protocol/api/files.ts'
 import { EMPTY_LINE, lineWidth } from '../progress.ts'
+import { waitingText } from '../run-output.ts'
 import type { CopyMeter } from './copy-job.ts'
 
 const REDRAW_MS = 200
@@ -40,10 +44,30 @@ export const copySummary = ({ copied, files, bytes, ms }: { copied: number; file
   return `${copied} of ${files} ${files === 1 ? 'file' : 'files'}, ${bytesText(bytes)} in ${timeText(ms)}${rate}`
 }
 
+interface CopyProgressInit {
+  /** Show no line that is erased later. */
+  readonly off: boolean
+  /** Say nothing about files that wait for an approval. */
+  readonly quiet: boolean
+  /** The agent as the user typed it. */
+  readonly host: string
+}
+
+/** A file that waits for an approval of the agent. */
+interface WaitingFile {
+  readonly state: FileWaitingJson
+  /** Monotonic time of its end. */
+  readonly until: number
+}
+
 /** Shows how far a copy is in a terminal's last line, which is erased for other output. */
 export class CopyProgress implements CopyMeter {
   readonly #components: { readonly stderr: Output; readonly clock: Clock }
+  readonly #init: CopyProgressInit
   readonly #off: boolean
+  /** By path on the agent. */
+  readonly #waiting = new Map<string, WaitingFile>()
+  #isCopying = false
   readonly #began: number
   #of: CopySize = { files: 0, bytes: 0 }
   #files = 0
@@ -55,8 +79,9 @@ export class CopyProgress implements CopyMeter {
   #timer: Timer | null = null
   #shown = false
 
-  constructor(components: { readonly stderr: Output; readonly clock: Clock }, init: { readonly off: boolean }) {
+  constructor(components: { readonly stderr: Output; readonly clock: Clock }, init: CopyProgressInit) {
     this.#components = components
+    this.#init = init
     this.#off = init.off || components.stderr.isTTY !== true
     this.#began = components.clock.monotonic()
     this.#mark = { at: this.#began, bytes: 0 }
@@ -64,6 +89,7 @@ export class CopyProgress implements CopyMeter {
 
   start(of: CopySize): void {
     this.#of = of
+    this.#isCopying = true
     this.#mark = { at: this.#components.clock.monotonic(), bytes: 0 }
     if (!this.#off) this.#drawIn(SILENCE_MS)
   }
@@ -81,6 +107,19 @@ export class CopyProgress implements CopyMeter {
     this.#files += 1
   }
 
+  /** Shows that a file waits for an approval, until the state is null. */
+  waits(path: string, state: FileWaitingJson | null): void {
+    const { clock, stderr } = this.#components
+    if (state === null) {
+      if (this.#waiting.delete(path) && this.#waiting.size === 0 && !this.#isCopying) this.end()
+      return
+    }
+    this.#waiting.set(path, { state, until: clock.monotonic() + state.expires_in_ms })
+    if (this.#init.quiet) return
+    if (this.#off) stderr.write(`x0x: ${shownLine(path)}: ${waitingText(state, this.#init.host, state.expires_in_ms)}\n`)
+    else if (this.#timer === null) this.#draw()
+  }
+
   /** Erases the line for other output. */
   clear(): void {
     if (this.#shown) this.#components.stderr.write(EMPTY_LINE)
@@ -88,6 +127,7 @@ export class CopyProgress implements CopyMeter {
   }
 
   end(): void {
+    this.#isCopying = false
     this.#timer?.cancel()
     this.#timer = null
     this.clear()
@@ -101,6 +141,7 @@ export class CopyProgress implements CopyMeter {
   }
 
   #drawIn(ms: number): void {
+    this.#timer?.cancel()
     this.#timer = this.#components.clock.setTimeout(() => this.#draw(), ms, { unref: true })
   }
 
@@ -121,7 +162,16 @@ export class CopyProgress implements CopyMeter {
     this.#mark = { at: now - RATE_MS / 2, bytes: this.#movedBytes - (this.#rate * RATE_MS) / 2_000 }
   }
 
+  /** The file that has waited longest. */
+  #waitingText(path: string, { state, until }: WaitingFile): string {
+    const left = until - this.#components.clock.monotonic()
+    const others = this.#waiting.size > 1 ? ` and ${this.#waiting.size - 1} more` : ''
+    return `x0x: ${shownLine(posix.basename(path))}${others}: ${waitingText(state, this.#init.host, left)}`
+  }
+
   #text(): string {
+    const [first] = this.#waiting
+    if (first !== undefined) return this.#waitingText(...first)
     const { files, bytes } = this.#of
     const rate = `${bytesText(this.#rate)}/s`
     const count = files > 1 ? [`${this.#files} of ${files} files`] : []

@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream'
 import type { Clock } from '../../../base/clock.ts'
 import { errorText, isAppError } from '../../../base/errors.ts'
-import { FileApi } from '../../../clients/file-api.ts'
+import { FileApi, type OnFileWaiting } from '../../../clients/file-api.ts'
 import type { LocalApi } from '../../../clients/daemon.ts'
 import { type FanoutHost, hostOfError } from '../../../exec/fleet/host-end.ts'
 import { type FanoutHostJson, NO_FACTS } from '../../../protocol/api/fanout.ts'
@@ -25,6 +25,7 @@ interface HostCopyComponents {
   readonly stdin: () => Readable
   /** Receives each line about this host. */
   line(text: string): void
+  readonly onWaiting: OnFileWaiting
 }
 
 /** Copies the files of a fan-out to one host. */
@@ -62,10 +63,10 @@ export class HostCopy {
   }
 
   async #copy(signal: AbortSignal): Promise<void> {
-    const { api, stdin, line } = this.#components
+    const { api, stdin, line, onWaiting } = this.#components
     const { host, order, recursive, preserve } = this.#init
     // A name may change meanwhile.
-    const files = new FileApi({ api }, { agent: host.agent_id })
+    const files = new FileApi({ api, onWaiting }, { agent: host.agent_id })
     const options = { recursive, preserve, agentId: host.agent_id }
     const plan = await new UploadPlan({ files, stdin }, { ...order, host: host.host }, options).make(signal)
     this.#files = plan.jobs.length + plan.failures.length

@@ -36,6 +36,8 @@ const placeBelow = ({ path }: RemotePlace, source: LocalPlace | StreamPlace, int
   return posix.join(path, /^\.{0,2}$/.test(name) ? '' : name).replace(/(.)\/$/, '$1')
 }
 
+const isRefusedByApprover = (error: unknown): boolean => fileDenialOf(error)?.startsWith('approval_') === true
+
 /** Finds the files of an upload, and makes their directories on the agent. */
 export class UploadPlan {
   readonly #components: { readonly files: FileApi; stdin(): Readable }
@@ -163,10 +165,19 @@ export class UploadPlan {
       if (!preserve && !isLeaf) continue
       await this.#components.files.mkdir(to, preserve ? mode | 0o700 : null, signal).catch((error: unknown) => {
         signal.throwIfAborted()
-        if (!isAppError(error, 'file_error')) throw error
+        const isRefused = isRefusedByApprover(error)
+        if (!isAppError(error, 'file_error') && !isRefused) throw error
         this.#failWalk(directory, error)
+        // An approver who refuses a directory is not asked about each file in it.
+        if (isRefused) this.#skipBelow(to)
       })
     }
+  }
+
+  #skipBelow(directory: string): void {
+    const { jobs } = this.#plan
+    const place = `${this.#order.host}:${directory}/`
+    jobs.splice(0, jobs.length, ...jobs.filter(({ destination }) => !destination.startsWith(place)))
   }
 
   #addFile(source: string, path: string, size: number): void {
