@@ -5,6 +5,8 @@ import { after, before, beforeEach, test } from 'node:test'
 
 import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
 import { MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
+import { linkOf, startUi } from '../../test/support/ui-program.ts'
+import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from '../page/browser.ts'
 
 // A person decides about each file that a peer copies: real daemons and the real command line.
 
@@ -192,4 +194,23 @@ test('the approvers of the entry decide about its files too, and see the same se
   assert.match(stderr, /waiting for approval: 0 of 1 approvals of other agents given/)
   assert.equal(await readFile(path, 'utf8'), 'new')
   human.close()
+})
+
+test(`the page shows a file as one sentence, and allows it${WITHOUT_BROWSER}`, { skip: skipsBrowser }, async (t) => {
+  const name = 'a\u202eb.tar'
+  await writeFile(join(here, name), 'new')
+  const { page } = await openPage(t)
+  const ui = startUi(t, ['--data-dir', bob.dir, '--json'])
+  await page.goto(linkOf(await ui.next()).url)
+  await page.getByText(/^Connected to/).waitFor()
+  await page.getByRole('navigation').getByRole('link', { name: 'Approvals' }).click()
+  const run = copy(join(here, name), `bob:${there}/`)
+  const card = page.locator('article:not(.settled)')
+  await card.getByText(/wants to write "[^"]*\/a\\u202eb\.tar" \(3 bytes, SHA-256 [0-9a-f]{64}\), a new file with mode 0\d{3}/).waitFor()
+  assert.deepEqual(await seriousFaults(page), [])
+  await page.waitForTimeout(700)
+  await card.getByRole('button', { name: 'Allow once' }).click()
+  const { status, stderr } = await run.finished
+  assert.equal(status, 0, stderr)
+  assert.equal(await readFile(join(there, name), 'utf8'), 'new')
 })

@@ -6,6 +6,7 @@ import { type TestContext, after, before, test } from 'node:test'
 import { fileURLToPath } from 'node:url'
 
 import { connect, stdio } from '../../src/sdk/entry.ts'
+import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
 import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import type { Params, Peer, Result } from './peer.ts'
 import type { ConfigOptions } from './server.ts'
@@ -23,16 +24,23 @@ let bob: TestDaemon
 let open: string
 let readOnly: string
 let tight: string
+let asked: string
 
 before(async () => {
   mesh = await MeshOfDaemons.create()
-  ;[open, readOnly, tight] = [join(mesh.root, 'open'), join(mesh.root, 'read-only'), join(mesh.root, 'tight')]
-  await Promise.all([open, readOnly, tight].map(async (root) => mkdir(root)))
+  ;[open, readOnly, tight, asked] = ['open', 'read-only', 'tight', 'asked'].map((name) => join(mesh.root, name)) as [
+    string,
+    string,
+    string,
+    string,
+  ]
+  await Promise.all([open, readOnly, tight, asked].map(async (root) => mkdir(root)))
   const limits = 'max_file_bytes = 6_000_000\nmax_total_bytes = 9_000_000\n'
   const tables = [
     `[[exec.allow.files]]\nroot = "${open}"\nread = true\nwrite = true\ncreate_dirs = true\n${limits}`,
     `[[exec.allow.files]]\nroot = "${readOnly}"\nread = true\n`,
     `[[exec.allow.files]]\nroot = "${tight}"\nread = true\nwrite = true\nmax_total_bytes = 10_000\n`,
+    `[[exec.allow.files]]\nroot = "${asked}"\nread = true\nwrite = true\nask = true\n`,
   ]
   ;({ alice, bob } = await aliceBobCharlie(mesh, [['true']]))
   await bob.writeAcl([{ agent: alice, commands: [], keys: tables.join('\n') }])
@@ -194,4 +202,22 @@ test('the TypeScript client copies a file of several messages there and back', a
   await assert.rejects(session.files.write(path, randomBytes(6_500_000)), /large/)
   await client.close()
   await peer.close()
+})
+
+test('a call waits for the approval of each file, and is denied without one', async (t) => {
+  const { call, refusal } = await there(t)
+  const path = join(asked, 'a.txt')
+  const denied = await refusal('fs.write', { path, content: 'one' })
+  assert.equal(denied[0], 'command_denied')
+  assert.match(denied[2], /bob denied writing \S*a\.txt \(approval_unavailable\)/)
+  const human = await WatchingHuman.at(bob)
+  t.after(() => human.close())
+  const writing = call('fs.write', { path, content: 'one' })
+  const pending = await human.next()
+  assert.deepEqual([pending.question.file?.action, pending.question.file?.path], ['write', path])
+  await human.decide(pending, 'allow_once')
+  assert.equal((await writing)['created'], true)
+  const reading = refusal('fs.read', { path })
+  await human.decide(await human.next(), 'deny')
+  assert.match((await reading)[2], /bob denied reading \S*a\.txt \(approval_denied\)/)
 })
