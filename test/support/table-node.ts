@@ -18,8 +18,17 @@ import { until } from './processes.ts'
 /** Lets everybody ask the hash table. */
 export const ANSWER: Answerer = async (_machineId, _keep, answer) => answer()
 
+type Options = Awaited<ReturnType<typeof libp2pOptions>>
+
+interface NodeInit {
+  readonly server: boolean
+  readonly reach?: DhtDialer['reach']
+  /** Replaces options of libp2p. */
+  readonly change?: (options: Options) => Options
+}
+
 /** libp2p as we use it, and nothing above it. */
-export const startNode = async (t: TestContext, { server, reach }: { server: boolean; reach?: DhtDialer['reach'] }) => {
+export const startNode = async (t: TestContext, { server, reach, change = (options) => options }: NodeInit) => {
   const validator = new RecordValidator({ clock: new ManualClock(Date.now()), isNamed: () => false })
   const named = new Map<MachineId, readonly string[]>()
   const ways: DhtDialer = {
@@ -32,7 +41,7 @@ export const startNode = async (t: TestContext, { server, reach }: { server: boo
   const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {}, dht }
   const names: string[] = []
   const dns = { query: async (name: string) => Promise.reject(new Error(`${names.push(name)} names were asked for`)) }
-  const node = await createLibp2p({ ...(await libp2pOptions(wish)), dns })
+  const node = await createLibp2p({ ...change(await libp2pOptions(wish)), dns })
   await node.start()
   t.after(() => node.stop())
   return Object.assign(node, { names, named, store })
