@@ -14,7 +14,7 @@ export const CAMPAIGN_FILES = [
 /** Of these what two processors are few for, and what is held to how soon it is done. */
 const ALONE = ['e2e/campaign/many-nodes.campaign.ts']
 /** What mostly waits: for leases, for paths to open and for hosts that boot. */
-const WAITING = ['e2e/campaign/nat.campaign.ts', 'e2e/campaign/systemd.campaign.ts']
+const WAITING = ['e2e/campaign/nat.campaign.ts', 'e2e/campaign/systemd.campaign.ts', 'e2e/campaign/fleet-tools.campaign.ts']
 
 /** Stages that follow one another, each of lanes beside one another: nothing at full speed has another such beside it, and what waits leaves it the machine. */
 export const campaignStages = () => [[ALONE], [WAITING, globSync(CAMPAIGN_FILES).filter((file) => ![...ALONE, ...WAITING].includes(file))]]

@@ -33,6 +33,8 @@ exec unshare --pid --fork --kill-child --mount --uts --ipc --net --cgroup sh -eu
   cd "$root"
   pivot_root . mnt
   umount -l /mnt
+  # As systemd sets it on a machine. The mounts of credentials reach the unit in no other way.
+  mount --make-rshared /
   export container=other
   # The first two words, as of the command line of a kernel, let a systemd from 256 on start beside control groups of version 1.
   exec /lib/systemd/systemd systemd.unified_cgroup_hierarchy=0 SYSTEMD_CGROUP_ENABLE_LEGACY_FORCE=1 --log-target=journal </dev/null >/dev/null 2>&1

@@ -11,6 +11,11 @@ const PACKAGE = '/usr/lib/node_modules/x0x'
 /** With a systemd that knows all lines of our units. */
 const RELEASE = 'trixie'
 
+const exec = promisify(execFile)
+
+/** Names a directory for temporary files that exists on the host. That of a test does not. */
+const INSIDE = { ...process.env, TMPDIR: '/tmp' }
+
 const ran = (file: string, argv: readonly string[], cwd = '/'): string => {
   const { status, stdout, stderr, error } = spawnSync(file, argv, { encoding: 'utf8', cwd, maxBuffer: 64 * 1024 * 1024 })
   if (status !== 0) throw new Error(`${file} ${argv.join(' ')}: ${error?.message ?? stderr.slice(-2000)}`)
@@ -43,13 +48,18 @@ export class DebianHost {
     this.#dir = dir
   }
 
-  /** One without anything of ours. Takes half a minute and some 300 MB of `dir`. */
-  static async make(dir: string): Promise<DebianHost> {
+  /** One without anything of ours, with these packages of Debian. Takes half a minute and some 300 MB of `dir`. */
+  static async make(dir: string, packages: readonly string[] = []): Promise<DebianHost> {
     // The root directory of others, so not as private as what it stands in.
     mkdirSync(dir, { mode: 0o755 })
-    await promisify(execFile)('debootstrap', ['--variant=minbase', '--include=systemd,systemd-sysv,dbus', RELEASE, dir, debianArchive()!], {
-      maxBuffer: 64 * 1024 * 1024,
-    })
+    const options = { maxBuffer: 64 * 1024 * 1024, env: INSIDE }
+    await exec('debootstrap', ['--variant=minbase', '--include=systemd,systemd-sysv,dbus', RELEASE, dir, debianArchive()!], options)
+    if (packages.length > 0) {
+      cpSync('/etc/resolv.conf', join(dir, 'etc/resolv.conf'), { dereference: true })
+      // debootstrap cannot configure all of them.
+      const install = `apt-get update -qq && apt-get install -qq --yes --no-install-recommends ${packages.join(' ')}`
+      await exec('chroot', [dir, 'env', 'DEBIAN_FRONTEND=noninteractive', 'sh', '-c', install], options)
+    }
     // It has no kernel of its own to load modules into.
     ran('ln', ['-s', '/dev/null', join(dir, 'etc/systemd/system/systemd-modules-load.service')])
     return new DebianHost(dir)
@@ -103,7 +113,7 @@ export class DebianHost {
   }
 
   run(file: string, argv: readonly string[]): { readonly status: number | null; readonly stdout: string; readonly stderr: string } {
-    return spawnSync('nsenter', [...this.#inside(), file, ...argv], { encoding: 'utf8', timeout: 60_000 })
+    return spawnSync('nsenter', [...this.#inside(), file, ...argv], { encoding: 'utf8', timeout: 60_000, env: INSIDE })
   }
 
   /** One that goes on; answers its exit status. */
@@ -114,6 +124,11 @@ export class DebianHost {
 
   #inside(): string[] {
     return ['-t', String(this.#init), '-m', '-p', '-u', '-i', '-n', '-C', '--root', '--wd=/', '--']
+  }
+
+  /** The words behind which a program of this machine runs on the network of the host. */
+  get onNetwork(): readonly [string, ...string[]] {
+    return ['nsenter', '-t', String(this.#init), '-n', '--']
   }
 
   #lately(): string {
