@@ -1,7 +1,7 @@
 // The pod of the DaemonSet, as a process in an image's files, with the variables that a kubelet gives it where Services are called
 // x0x and x0x-api.
 import assert from 'node:assert/strict'
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
 import { parseAllDocuments } from 'yaml'
@@ -36,24 +36,39 @@ const environment = (env, fields) => {
   return values
 }
 
-/** Where each volume of the pod is here. */
+/** Where each volume of the pod is here. `named`: finds a ConfigMap or a Secret. */
 const volumeOf =
-  (place, files) =>
-  ({ name, hostPath, emptyDir, configMap }) => {
+  (place, named) =>
+  ({ name, hostPath, emptyDir, configMap, secret }) => {
     if (emptyDir) return [name, null]
-    assert.ok(hostPath?.type === 'DirectoryOrCreate' || configMap?.name === 'x0x', name)
     const path = join(place, name)
-    mkdirSync(path, { mode: 0o755 })
+    mkdirSync(path, { mode: 0o755, recursive: true })
+    if (hostPath) assert.equal(hostPath.type, 'DirectoryOrCreate', name)
     // Everybody may write the directory of a ConfigMap, in as far as it can be written.
-    if (configMap) for (const [file, text] of Object.entries(files)) writeFileSync(join(path, file), text, { mode: configMap.defaultMode })
+    else if (configMap) placeFiles(path, named('ConfigMap', configMap.name).data, configMap.defaultMode)
+    else placeFiles(path, decoded(named('Secret', secret.secretName).data), secret.defaultMode)
     return [name, path]
   }
 
-const containerOf = ({ securityContext: rights, volumeMounts, env = [] }, { volumes, image, network, fields, services }) => {
+const decoded = (data) => Object.fromEntries(Object.entries(data).map(([name, text]) => [name, Buffer.from(text, 'base64')]))
+
+/** As a kubelet does: the names of the files are links. */
+const placeFiles = (path, files, mode) => {
+  mkdirSync(join(path, '..data'), { recursive: true })
+  for (const [name, data] of Object.entries(files)) {
+    rmSync(join(path, name), { force: true })
+    rmSync(join(path, '..data', name), { force: true })
+    writeFileSync(join(path, '..data', name), data, { mode })
+    symlinkSync(join('..data', name), join(path, name))
+  }
+}
+
+const containerOf = ({ securityContext: rights, volumeMounts, env = [], args }, { volumes, image, network, fields, services }) => {
   const { runAsUser, runAsGroup, readOnlyRootFilesystem, allowPrivilegeEscalation, capabilities } = rights
   assert.deepEqual([readOnlyRootFilesystem, allowPrivilegeEscalation, capabilities.drop], [true, false, ['ALL']])
   const at = ({ name, mountPath: to, subPath = '', readOnly = false }) => ({
-    from: volumes[name] && join(volumes[name], subPath),
+    // A part of a volume is mounted as the file that its link leads to.
+    from: volumes[name] && realpathSync(join(volumes[name], subPath)),
     to,
     isFixed: readOnly,
   })
@@ -66,12 +81,33 @@ const containerOf = ({ securityContext: rights, volumeMounts, env = [] }, { volu
     tmpfs: mounts.filter(({ from }) => from === null).map(({ to }) => to),
     mounts: mounts.filter(({ from }) => from !== null),
     env: { ...services, ...environment(env, fields) },
+    ...(args && { args }),
   })
+}
+
+/** The documents of a manifest, whose numbers are those of YAML 1.1. */
+export const documentsOf = (text) => parseAllDocuments(text, { version: '1.1' }).map((one) => one.toJS())
+
+export const DAEMON_SET = join(packageRoot, 'deploy', 'kubernetes.yaml')
+
+/**
+ * Starts the pod of the DaemonSet among these documents on the host `node` of a network. `place`: what stands for the disk of its machine.
+ * `fields`: of the pod. `services`: the variables of other Services.
+ */
+export const startPod = async (documents, { place, image, network, fields, services = {}, daemons }) => {
+  const named = (kind, name) => documents.find((one) => one.kind === kind && one.metadata.name === name)
+  const { spec: pod } = documents.find(({ kind }) => kind === 'DaemonSet').spec.template
+  const volumes = Object.fromEntries(pod.volumes.map(volumeOf(place, named)))
+  const here = { volumes, image, network, fields, services }
+  for (const one of pod.initContainers) await containerOf(one, here).run(one.command)
+  const node = containerOf(pod.containers[0], here)
+  await node.start(daemons, X0XD_READY)
+  return node
 }
 
 /** `place`: a directory of this check alone. */
 export const checkKubernetes = async (place, image, daemons) => {
-  const documents = parseAllDocuments(readFileSync(join(packageRoot, 'deploy', 'kubernetes.yaml'), 'utf8')).map((one) => one.toJS())
+  const documents = documentsOf(readFileSync(DAEMON_SET, 'utf8'))
   const [space, config, set, service] = documents
   assert.deepEqual(
     documents.map(({ kind }) => kind),
@@ -92,11 +128,7 @@ export const checkKubernetes = async (place, image, daemons) => {
     }
     assert.equal(services.X0X_PORT, 'tcp://10.96.0.12:5483')
     const fields = { 'spec.nodeName': 'node-1', 'status.hostIP': '192.0.2.7' }
-    const volumes = Object.fromEntries(pod.volumes.map(volumeOf(place, config.data)))
-    const here = { volumes, image, network, fields, services }
-    for (const one of pod.initContainers) await containerOf(one, here).run(one.command)
-    const node = containerOf(container, here)
-    await node.start(daemons, X0XD_READY)
+    const node = await startPod(documents, { place, image, network, fields, services, daemons })
     for (const { exec } of [container.readinessProbe, container.livenessProbe]) await node.exec(...exec.command)
     // Orphans of a command: tini reaps them, also as process 1.
     await node.exec(

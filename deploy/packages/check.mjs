@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
 import { checkCompose } from './check-compose.mjs'
+import { checkEnrol } from './check-enrol.mjs'
 import { bare, cannotContain, cannotInstall, Host, makeRoot, started, X0XD_READY } from './check-host.mjs'
 import { checkKubernetes } from './check-kubernetes.mjs'
 import { checkOneFileRexd } from './check-rexd.mjs'
@@ -119,11 +120,15 @@ const asImage = async (made, { place, daemons }) => {
   const image = await made
   try {
     step('the image is built by the steps of the Dockerfile')
-    for (const [name, checked] of Object.entries({ compose: checkCompose, kubernetes: checkKubernetes })) {
+    const tried = async (name, check) => {
       mkdirSync(join(place, name))
-      await checked(join(place, name), image, daemons)
+      await check(join(place, name), image, daemons)
     }
+    await tried('compose', checkCompose)
+    await tried('kubernetes', checkKubernetes)
     step('three nodes of the compose file and a pod of the DaemonSet, beside Services of our name: healthy, asked, read-only, ended')
+    await tried('enrol', checkEnrol)
+    step('containers and pods enrol, and take a signed ACL, by the examples of the pages')
   } finally {
     await image.remove()
   }

@@ -64,7 +64,10 @@ const asUser = ([uid, gid], kept = []) => {
 /** To become that user, and no more than it keeps. */
 const RIGHTS = ['SETUID', 'SETGID', 'SETPCAP']
 
-/** One container of an image. `mounts`: from, to and whether it is for reading. `init`: something else than its program is process 1. */
+/**
+ * One container of an image. `mounts`: from, to and whether it is for reading. `init`: something else than its program is process 1.
+ * `args`: arguments of its program, in place of those of the image.
+ */
 export class Container {
   #init
   #process
@@ -72,7 +75,7 @@ export class Container {
 
   constructor(image, init) {
     this.image = image
-    this.#init = { tmpfs: [], mounts: [], env: {}, capabilities: [], init: false, ...init }
+    this.#init = { tmpfs: [], mounts: [], env: {}, capabilities: [], init: false, args: image.config.Cmd ?? [], ...init }
     const ours = Object.fromEntries(image.config.Env.map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)]))
     this.env = { ...ours, ...this.#init.env }
   }
@@ -115,7 +118,7 @@ export class Container {
 
   /** Starts its program; resolves when it has said that it is ready. */
   async start(daemons, ready) {
-    this.#process = this.#spawn(this.image.config.Entrypoint)
+    this.#process = this.#spawn([...this.image.config.Entrypoint, ...this.#init.args])
     const { child, exited, said } = this.#process
     // What has become another user is not ended with who started it; process 1 is, and takes all with it.
     daemons.push({ kill: () => this.#kill(), exited })

@@ -35,7 +35,10 @@ const addRuntime = async (place, { package: directory, cafile, settings }) => {
   cpSync(cafile, join(place, cafile), { dereference: true })
 }
 
-/** `debian`: a directory of one, which this takes. Answers that of the image's files, which may be written, and what it says of itself. */
+/**
+ * `debian`: a directory of one, which this takes. Answers that of the image's files, which may be written, and what it says of itself.
+ * `derive` builds an image of the Dockerfile in a directory, which may add no file to this one.
+ */
 export const makeImage = async (place, debian) => {
   const ours = await npm()
   await addRuntime(debian, ours)
@@ -45,10 +48,15 @@ export const makeImage = async (place, debian) => {
   await podman('import', '--quiet', `${debian}.tar`, BASE)
   const how = ['--isolation=chroot', '--network=host', '--pull=never', '--layers=false', '--format=docker']
   await podman('build', ...how, `--volume=${ours.cache}:/root/.npm`, '--tag=localhost/x0x', packageRoot)
-  const [{ Config: config, Healthcheck: health }] = JSON.parse(await podman('image', 'inspect', 'localhost/x0x'))
+  const inspect = async (name) => JSON.parse(await podman('image', 'inspect', name))[0]
+  const { Config: config, Healthcheck: health } = await inspect('localhost/x0x')
   await podman('create', '--name=x0x', 'localhost/x0x')
   const root = (await podman('mount', 'x0x')).trim()
   // Its storage is mounted on itself for as long as nobody takes that away.
   const remove = async () => ran('umount', [root, join(place, 'store', 'overlay')])
-  return { root, config, health, remove }
+  const derive = async (directory, name) => {
+    await podman('build', ...how, `--tag=localhost/${name}`, directory)
+    return { root, health, config: (await inspect(`localhost/${name}`)).Config }
+  }
+  return { root, config, health, derive, remove }
 }
