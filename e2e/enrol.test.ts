@@ -143,6 +143,9 @@ test('a token is written to a private file, and read from a file, a variable or 
   ]
   await Promise.all(hosts.map(async (host) => host.start()))
   assert.deepEqual((await hostsOf(ops)).toSorted(), ['one', 'three', 'two'])
+  const forgot = mesh.add('forgot', { env: { X0X_ENROL: token } })
+  await forgot.start()
+  assert.match(await forgot.log(), /warning: X0X_ENROL has no effect without --init\n {2}Try: add --init/)
   // Such a host is paired, and lacks permissions only.
   const next = /\nNothing is allowed yet\. Next: edit \S+\/exec-acl\.toml, or after a denied command: x0x acl suggest --data-dir \S+\n$/
   for (const host of hosts) assert.match(host.ready, next)

@@ -2,12 +2,39 @@ import { randomBytes } from '../identity/hash.ts'
 import type { AgentAnswer } from '../protocol/api-answers.ts'
 import type { EnrolKeyAnswer, EnrolKeyRecord } from '../protocol/api/enrolment.ts'
 import { toHex } from '../protocol/ids.ts'
+import { MAX_ENROL_ADDRESSES } from '../protocol/limits/enrolment.ts'
 import { SEED_BYTES } from '../protocol/limits/wire.ts'
 import { deriveEnrolSecret, encodeEnrolToken } from '../trust/enrolment-token.ts'
 import type { LocalApi } from './daemon.ts'
 import { operate, operatorKey } from './operator.ts'
 
-export const isLoopback = (address: string): boolean => /^\/(?:ip4\/127\.|ip6\/::1\/)/.test(address)
+const isLoopback = (address: string): boolean => /^\/(?:ip4\/127\.|ip6\/::1\/)/.test(address)
+
+const PRIVATE = /^\/ip4\/(?:10\.|192\.168\.|100\.(?:6[4-9]|[7-9]\d|1[01]\d|12[0-7])\.)/
+/** Networks that container engines use for their bridges, and addresses of one link. */
+const OF_ONE_MACHINE = /^\/(?:ip4\/(?:172\.(?:1[6-9]|2\d|3[01])\.|169\.254\.)|ip6\/f[cde])/
+
+/** The smaller, the more machines can use the address. */
+const rankOf = (address: string): number => {
+  if (isLoopback(address)) return 3
+  if (OF_ONE_MACHINE.test(address)) return 2
+  return PRIVATE.test(address) ? 1 : 0
+}
+
+/** Addresses of the operator for a token, those first that most machines can use: names, public and relayed ones. */
+const tokenAddresses = (addresses: readonly string[]): { readonly taken: string[]; readonly leftOut: string[] } => {
+  const sorted = addresses.toSorted((a, b) => rankOf(a) - rankOf(b))
+  return { taken: sorted.slice(0, MAX_ENROL_ADDRESSES), leftOut: sorted.slice(MAX_ENROL_ADDRESSES) }
+}
+
+/** A warning about the addresses of a token, or null. */
+export const addressWarning = (addresses: readonly string[]): string | null => {
+  const { leftOut } = tokenAddresses(addresses)
+  const remedy = 'create the token with x0x enrol create --address ADDRESS'
+  if (addresses.every(isLoopback)) return `the token has only loopback addresses, so only this machine can use it: ${remedy}`
+  if (leftOut.every(isLoopback)) return null
+  return `a token has at most ${MAX_ENROL_ADDRESSES} addresses, and lacks ${leftOut.join(' ')}: if the hosts need one of these, ${remedy}`
+}
 
 export interface EnrolKeyWish {
   readonly uses: number
@@ -35,6 +62,13 @@ export const createEnrolKey = async (
   const { key } = await operate<EnrolKeyAnswer>(context, '/enrol/create', body)
   const secret = deriveEnrolSecret(operatorKey(context.api.paths.operatorKey), salt)
   const expiresAtMs = Date.parse(key.expires_at)
-  const token = encodeEnrolToken({ agentId, machineId, secret, expiresAtMs, hasAcl: acl !== '', addresses })
+  const token = encodeEnrolToken({
+    agentId,
+    machineId,
+    secret,
+    expiresAtMs,
+    hasAcl: acl !== '',
+    addresses: tokenAddresses(addresses).taken,
+  })
   return { key, token }
 }

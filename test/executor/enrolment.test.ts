@@ -232,6 +232,22 @@ test('the same keys of another process are a copy once the host has confirmed', 
   assert.equal((await listed(host, network)).uses_left, 1)
 })
 
+test('a host that asks again changes no contact that the operator has changed', async (t) => {
+  const host = await ExecutorHost.start(t)
+  const network = await host.connect()
+  const { secret } = await create(host, network)
+  const link = await network.link(newParty())
+  assert.equal((await ask(link, secret)).type, 'granted')
+  const body = Buffer.from(JSON.stringify({ contact: link.peer.signer.agentId, level: 'unknown' }))
+  await network.client.operate('contact_trust', body, await host.prove('contact_trust', body))
+  const decided = network.decisions.length
+  assert.equal((await ask(link, secret)).type, 'granted')
+  assert.ok(decided > 0)
+  assert.deepEqual(network.decisions.slice(decided), [], 'no decision about the link has changed')
+  const enrolled = wholeLines(await readFile(host.journalPath, 'utf8')).filter((line) => line.includes('"operation":"enrol"'))
+  assert.equal(enrolled.length, 1)
+})
+
 test('an expired or revoked key enrols nobody, and the clock of the operator decides', async (t) => {
   const clock = new ManualClock()
   const host = await ExecutorHost.start(t, { clock })

@@ -48,6 +48,8 @@ class Enrolling {
   readonly added: string[] = []
   readonly adopted: string[] = []
   readonly logged: string[] = []
+  /** Why the entries cannot be used on this machine. */
+  unusable: string | null = null
   readonly #asks: EnrolAsk[] = []
   contacts!: Contacts
   enrolment!: HostEnrolment
@@ -73,6 +75,7 @@ class Enrolling {
     await saveEnrolment(one.path, pending)
     const acl = {
       add: async (entries: string) => {
+        if (one.unusable !== null) throw new AppError('bad_acl', one.unusable)
         one.added.push(entries)
         return {} as LoadedAcl
       },
@@ -266,6 +269,38 @@ test('a host whose clock is a day ahead asks several times before it gives up, a
   assert.ok(isAppError(error, 'enrolment_refused'))
   assert.match(error.message, /^the operator was not reached before the token expired at \S+: connection refused$/)
   assert.match(one.said[0] ?? '', /^waiting for the operator: connection refused; next try in 1 s$/)
+})
+
+test('an enrolled host stays enrolled if the operator never confirms it', async (t) => {
+  for (const ending of ['expired', 'refused'] as const) {
+    const one = await Enrolling.begin(t)
+    const ask = await one.ask()
+    one.answer(ask, await one.grant(one.request(ask)))
+    if (ending === 'expired') one.clock.jump(2 * LIFE_MS)
+    for (let asks = 0; asks < (ending === 'expired' ? MIN_ENROL_ATTEMPTS : 1); asks++) {
+      const done = await one.ask()
+      if (ending === 'expired') one.enrolment.failed({ type: 'enrol_failed', ask: done.ask, code: 'peer_unreachable', message: 'asleep' })
+      else {
+        one.request(done)
+        one.answer(done, { type: 'refused', reason: 'unknown_key', message: 'it was forgotten' })
+      }
+    }
+    assert.equal(await one.result, true)
+    assert.match(one.said.at(-1) ?? '', /^this machine is enrolled, but the operator did not confirm it: /)
+    const { state, token } = JSON.parse(await readFile(one.path, 'utf8')) as { state: string; token: string | null }
+    assert.deepEqual([state, token, one.contacts.list().length], ['done', null, 1])
+  }
+})
+
+test('entries that cannot be used on this machine end the enrolment, and the operator is no contact', async (t) => {
+  const one = await Enrolling.begin(t, true)
+  one.unusable = 'exec-acl.toml:9: run_as: no user "deploy"'
+  const ask = await one.ask()
+  one.answer(ask, await one.grant(one.request(ask), { acl: one.entries() }))
+  const error = await one.result
+  assert.ok(isAppError(error, 'enrolment_refused'))
+  assert.match(error.message, /cannot be used on this machine: .*no user "deploy"/)
+  assert.deepEqual([one.contacts.list(), existsSync(one.path)], [[], false])
 })
 
 test('a stop ends the waiting and keeps the token for the next start', async (t) => {

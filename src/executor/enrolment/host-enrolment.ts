@@ -114,7 +114,7 @@ export class HostEnrolment {
 
   /**
    * Asks until the operator has enrolled this machine, and puts the answer into force. Throws `enrolment_refused` if the operator refuses or
-   * was not reached in time, and the errors of the files. Returns false if the signal is aborted before.
+   * was not reached in time, or if its entries cannot be used here, and the errors of the files. Returns false if the signal is aborted before.
    */
   async run(services: EnrolServices, signal: AbortSignal): Promise<boolean> {
     try {
@@ -184,9 +184,16 @@ export class HostEnrolment {
     this.#init.say(`enrolled as ${grant.name} by ${grant.operator_name} (agent ${this.#token.agentId})`)
   }
 
+  /** Tells the operator that the files are written. Without a confirmation, this machine is enrolled nevertheless. */
   async #report(signal: AbortSignal): Promise<void> {
-    const confirmed = await this.#until('done', signal, (frame, sent) => this.#readConfirmation(frame, sent))
-    if (confirmed !== null) await this.#save({ ...this.#state, state: 'done', token: null })
+    try {
+      const confirmed = await this.#until('done', signal, (frame, sent) => this.#readConfirmation(frame, sent))
+      if (confirmed === null) return
+    } catch (error) {
+      if (asAppError(error).code !== 'enrolment_refused') throw error
+      this.#init.say(`this machine is enrolled, but the operator did not confirm it: ${errorText(error)}`)
+    }
+    await this.#save({ ...this.#state, state: 'done', token: null })
   }
 
   async #save(state: PendingEnrolment): Promise<void> {
@@ -282,10 +289,21 @@ export class HostEnrolment {
     }
     const detail = `as ${name}${entries === '' ? '' : ', with ACL entries'}`
     await authority.announce({ operation: 'enrolled', agent: agent_id, machine: machine_id, level: 'trusted', detail }, { widens: true })
+    // Without the contact, the entries allow nothing yet.
+    const loaded = entries === '' ? null : await this.#write(entries)
     await this.#deps.contacts.meet({ name: this.#operatorName(operator_name), agent_id, machine_id, addresses })
-    if (entries === '') return
-    if (!(await adopt(await this.#init.acl.add(entries), owner)))
+    if (loaded !== null && !(await adopt(loaded, owner)))
       this.#init.say('the ACL was changed in more than these entries: restart x0xd to put it into force')
+  }
+
+  /** Throws `enrolment_refused` for entries that cannot be used on this machine, because the next start would find the same. */
+  async #write(entries: string): Promise<LoadedAcl> {
+    try {
+      return await this.#init.acl.add(entries)
+    } catch (error) {
+      if (asAppError(error).code !== 'bad_acl') throw error
+      throw refusal(`the ACL entries of the token cannot be used on this machine: ${errorText(error)}`)
+    }
   }
 
   /** The operator's name if it is valid and free here. */

@@ -117,7 +117,8 @@ export class Registrar {
   /** The use is on disk already. The log line follows, then the contact, then the answer. */
   async #grant(arrival: EnrolArrival & { readonly request: EnrolRequest }, { key, host }: EnrolAllowed): Promise<EnrolFrame> {
     const { contacts, signatures } = this.#deps
-    if (!host.confirmed) await this.#admit(arrival, { key, host })
+    // The contact of a host that asks again is the operator's to change.
+    if (!host.confirmed && contacts.byAgent(arrival.agentId) === null) await this.#admit(arrival, { key, host })
     const { request_id, key_id, attempt, from_agent, from_machine } = arrival.request
     const body = enrolGrant.encode({
       version: 1,

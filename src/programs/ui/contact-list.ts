@@ -1,6 +1,6 @@
 import { AppError } from '../../base/errors.ts'
 import type { LocalApi } from '../../clients/daemon.ts'
-import { createEnrolKey, isLoopback } from '../../clients/enrol.ts'
+import { addressWarning, createEnrolKey } from '../../clients/enrol.ts'
 import { operate } from '../../clients/operator.ts'
 import type { AgentAnswer, ContactRecord } from '../../protocol/api-answers.ts'
 import type { EnrolKeysAnswer } from '../../protocol/api/enrolment.ts'
@@ -90,10 +90,7 @@ export const createOnPage = async (api: LocalApi, wish: PageEnrolWish): Promise<
   const agent = await api.json<AgentAnswer>({ method: 'GET', path: '/agent' })
   if (agent.addresses.length === 0) throw new AppError('conflict', 'this daemon listens on no address, so no host can reach it')
   const { token } = await createEnrolKey({ api }, { ...wish, acl: '', agent, addresses: agent.addresses })
-  const warning = agent.addresses.every(isLoopback)
-    ? 'The token has only loopback addresses, so only this machine can use it. Use x0x enrol create --address ADDRESS.'
-    : null
-  return { token, warning }
+  return { token, warning: addressWarning(agent.addresses) }
 }
 
 export const revokeEnrolKey = async (api: LocalApi, id: string): Promise<object> => operate({ api }, '/enrol/revoke', { id })

@@ -221,6 +221,8 @@ interface Start {
 const startOf = async (flags: DaemonFlags, env: Environment): Promise<Start> => {
   const config = await loadConfig(flags, env)
   if (flags.init) await beginEnrolment(config, flags, env)
+  else if (env['X0X_ENROL'] !== undefined)
+    process.stderr.write('x0xd: warning: X0X_ENROL has no effect without --init\n  Try: add --init, or remove the variable\n')
   if (!flags.replace) return { config, successor: null }
   const shown = new ReplaceProgress(process.stderr)
   const stopListening = onStopSignal((signal) => {

@@ -7,7 +7,7 @@ import { readBounded, unreadable } from '../../../base/files.ts'
 import { counted } from '../../../base/format.ts'
 import { shownLine } from '../../../base/visible-text.ts'
 import { type CommandLine, durationOf } from '../../../cli/parse.ts'
-import { type CreatedEnrolKey, createEnrolKey, isLoopback } from '../../../clients/enrol.ts'
+import { type CreatedEnrolKey, addressWarning, createEnrolKey } from '../../../clients/enrol.ts'
 import { operate } from '../../../clients/operator.ts'
 import { dataDirOf } from '../../../clients/paths.ts'
 import { addressProblem } from '../../../identity/address.ts'
@@ -121,8 +121,8 @@ export const runEnrolCreate = async (context: CliContext, line: CommandLine): Pr
   const { agent_id, machine_id } = agent
   const addresses = addressesOf(line, agent)
   const acl = await entriesOf(context, line.value('allow'), { agent_id, machine_id })
-  if (addresses.every(isLoopback))
-    await printNotice(context, 'warning: the token has only loopback addresses, so only this machine can use it: add --address')
+  const warning = addressWarning(addresses)
+  if (warning !== null) await printNotice(context, `warning: ${warning}`)
   const file = out === null ? null : await newFile(out)
   try {
     const made = await createEnrolKey(context, { uses, expires_in_ms, labels, names, acl, agent, addresses })
