@@ -12,6 +12,8 @@ import { Typed } from '../test/support/typed-terminal.ts'
 // Commands on a terminal of bob that bob records, and that its operators look on at.
 
 const SECRET = 'hunter2-never-kept'
+/** Another program than `sh`, without the start-up files of whoever runs the tests. */
+const BASH = ['bash', '--norc']
 
 let mesh: MeshOfDaemons
 let alice: TestDaemon
@@ -24,7 +26,7 @@ before(async () => {
   const keys = 'discoverable = true\n'
   await bob.writeAcl([
     { agent: alice, keys, commands: [['sh']], terminals: true, commandKeys: 'record = true\nwatch = true' },
-    { agent: alice, keys, commands: [['bash']], terminals: true },
+    { agent: alice, keys, commands: [BASH], terminals: true },
   ])
   await bob.start()
   await alice.meet(bob, 'known')
@@ -133,10 +135,10 @@ test('a watcher that is stopped does not hold up the program', async () => {
 })
 
 test('without watch = true an operator sees nothing of what a terminal shows', async () => {
-  const typed = new Typed(alice, ['--', 'bash'])
+  const typed = new Typed(alice, ['--', ...BASH])
   typed.type('echo se$((1))en\n')
   await typed.shows('se1en')
-  const watching = bob.startCli(['exec', 'watch', await lastRun('bash')])
+  const watching = bob.startCli(['exec', 'watch', await lastRun(String(BASH))])
   await once(watching.child.stderr!, 'data')
   typed.type('exit 0\n')
   assert.equal(await typed.status, 0)
@@ -147,18 +149,18 @@ test('without watch = true an operator sees nothing of what a terminal shows', a
 })
 
 test('an ACL that is read again ends runs that it wants recorded, and one that records less is not taken', async () => {
-  const typed = new Typed(alice, ['--', 'bash'])
+  const typed = new Typed(alice, ['--', ...BASH])
   typed.type('echo se$((1))en\n')
   await typed.shows('se1en')
   const entry = (commandKeys: string) => [
     { agent: alice, commands: [['sh']], terminals: true, commandKeys: 'record = true\nwatch = true' },
-    { agent: alice, commands: [['bash']], terminals: true, commandKeys },
+    { agent: alice, commands: [BASH], terminals: true, commandKeys },
   ]
   await bob.writeAcl(entry('record = true'))
   process.kill(bob.pid, 'SIGHUP')
   assert.equal(await typed.status, 255)
   assert.match(typed.stderr, /access_revoked/)
-  const recorded = new Typed(alice, ['--', 'bash'])
+  const recorded = new Typed(alice, ['--', ...BASH])
   recorded.type('echo se$((1))en\n')
   await recorded.shows('se1en')
   assert.match(recorded.stderr, /bob records/)

@@ -1,6 +1,6 @@
 import { AppError } from '../base/errors.ts'
 import type { VerifiedCard } from '../identity/card.ts'
-import { NO_LABELS, labelsProblem, sortedLabels } from '../protocol/hosts/contact-index.ts'
+import { type Labels, NO_LABELS, labelsProblem, sortedLabels } from '../protocol/hosts/contact-index.ts'
 import { type AgentId, type MachineId, isHexId, shortId } from '../protocol/ids.ts'
 import { MAX_SUCCESSIONS } from '../protocol/limits/wire.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'
@@ -16,8 +16,17 @@ export interface ImportOptions {
   readonly trust?: TrustLevel
 }
 
-/** Identity of an agent, confirmed by two operators who compared codes. */
-export type Met = Pick<Contact, 'name' | 'agent_id' | 'addresses'> & { readonly machine_id: MachineId }
+/** Identity of an agent, confirmed by two operators who compared codes, or by an enrolment. */
+export type Met = Pick<Contact, 'name' | 'agent_id' | 'addresses'> & { readonly machine_id: MachineId; readonly labels?: Labels }
+
+/** Null removes a label. Throws `bad_request` for labels that are not valid. */
+const labelled = (old: Labels, changes: Readonly<Record<string, string | null>>): Labels => {
+  const merged = Object.entries({ ...old, ...changes }).filter((pair): pair is [string, string] => pair[1] !== null)
+  const labels = sortedLabels(Object.fromEntries(merged))
+  const problem = labelsProblem(labels)
+  if (problem !== null) throw new AppError('bad_request', problem)
+  return labels
+}
 
 type Change = (contacts: readonly Contact[]) => { next: readonly Contact[]; contact: Contact }
 
@@ -105,8 +114,11 @@ export class Contacts {
     assertMeetable(this.#contacts, name, agentId)
   }
 
-  /** Saves the agent as trusted under this name and pins it to this machine, in one step. Other pins stay. Throws as `assertMeetable`. */
-  meet({ name, agent_id, machine_id, addresses }: Met): Promise<Contact> {
+  /**
+   * Saves the agent as trusted under this name, with these labels, and pins it to this machine, in one step. Other pins and labels stay.
+   * Throws as `assertMeetable`.
+   */
+  meet({ name, agent_id, machine_id, addresses, labels = NO_LABELS }: Met): Promise<Contact> {
     return this.#change((contacts) => {
       assertMeetable(contacts, name, agent_id)
       const known = contacts.find((contact) => contact.agent_id === agent_id)
@@ -116,6 +128,7 @@ export class Contacts {
         trust: 'trusted',
         machines: [...new Set([...(known?.machines ?? []), machine_id])],
         addresses: addresses.length === 0 ? (known?.addresses ?? []) : addresses,
+        labels: labelled(known?.labels ?? NO_LABELS, labels),
       }
       return known ? replaced(contacts, contact) : { next: [...contacts, contact], contact }
     })
@@ -168,11 +181,7 @@ export class Contacts {
       const contact = findContact(contacts, who)
       const missing = Object.keys(changes).find((key) => changes[key] === null && !Object.hasOwn(contact.labels, key))
       if (missing !== undefined) throw new AppError('not_found', `${contact.name} has no label ${JSON.stringify(missing)}`)
-      const merged = Object.entries({ ...contact.labels, ...changes }).filter((pair): pair is [string, string] => pair[1] !== null)
-      const labels = sortedLabels(Object.fromEntries(merged))
-      const problem = labelsProblem(labels)
-      if (problem !== null) throw new AppError('bad_request', problem)
-      return replaced(contacts, { ...contact, labels })
+      return replaced(contacts, { ...contact, labels: labelled(contact.labels, changes) })
     })
   }
 

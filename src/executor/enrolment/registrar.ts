@@ -149,8 +149,7 @@ export class Registrar {
     const labels = Object.keys(key.labels).length === 0 ? '' : `, ${labelsText(key.labels)}`
     const detail = `key ${key.id}, use ${key.hosts.length} of ${key.uses}: ${host.name}${labels}`
     await authority.announce({ operation: 'enrol', agent: agentId, machine: machineId, level: 'trusted', detail }, { widens: true })
-    await contacts.meet({ name: host.name, agent_id: agentId, machine_id: machineId, addresses })
-    if (labels !== '') await contacts.label(agentId, key.labels)
+    await contacts.meet({ name: host.name, agent_id: agentId, machine_id: machineId, addresses, labels: key.labels })
   }
 
   #confirm({ body }: EnrolArrival, { key }: EnrolAllowed): EnrolFrame {
