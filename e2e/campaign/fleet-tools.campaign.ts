@@ -193,7 +193,7 @@ suite('a host takes a signed ACL by the examples of the page', { skip, timeout: 
 
   test('Ansible: the playbook places the next version, and no altered file', async () => {
     const acl = await signed(2, ['uname', '-s'])
-    const playbook = snippetOf(ACLS, 'Ansible', 'yaml')
+    const playbook = withValue(snippetOf(ACLS, 'Ansible', 'yaml'), SHOWN_SIGNER, ops.agentId)
     host.write(`${PLAY}/web.acl`, acl.replace('"-s"', '"-a"'))
     const altered = ansible(playbook)
     assert.notEqual(altered.status, 0)
