@@ -127,8 +127,9 @@ export const init = async ({ directory, whoami, config, rules }: Init, env: Envi
   }
   process.stderr.write(
     [
-      `Wrote ${path}: files below ${root}, no shell, and these commands: ${FIRST_COMMANDS.map((argv) => argv.join(' ')).join(', ')}.`,
-      ...(rules === null ? [] : [`Its tools are the commands that ${rules} lists for this machine (x0x acl mine ${shellWord(rules)}).`]),
+      rules === null
+        ? `Wrote ${path}: files below ${root}, no shell, and these commands: ${FIRST_COMMANDS.map((argv) => argv.join(' ')).join(', ')}.`
+        : `Wrote ${path}. Its tools are the commands that ${rules} lists for this machine, and no others (x0x acl mine ${shellWord(rules)}).`,
       `The audit log is ${journal}.`,
       'Add the JSON to the file of your AI runtime (docs/ai-agents.md lists the files), then check it:',
       `x0x mcp --check --config ${path}`,
