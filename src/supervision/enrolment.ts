@@ -59,10 +59,15 @@ export const beginEnrolment = async (config: DaemonConfig, flags: EnrolFlags, en
   const { hasAcl } = decodeEnrolToken(token)
   const token_sha256 = enrolTokenDigest(token)
   const before = await loadEnrolment(config.paths.enrolment)
-  if (before?.token_sha256 === token_sha256) return
   const { enrolAs: name, append } = flags
   const problem = name === null ? null : nameProblem(name)
   if (problem !== null) throw new AppError('bad_enrolment', `--enrol-as: ${problem}`)
+  if (before?.token_sha256 === token_sha256) {
+    // The options may be the remedy for a start that failed.
+    const isChanged = before.state === 'pending' && (append || name !== null)
+    if (isChanged) await saveEnrolment(config.paths.enrolment, { ...before, name: name ?? before.name, append: append || before.append })
+    return
+  }
   if (hasAcl && config.acl_signers.length > 0)
     throw new AppError(
       'conflict',
