@@ -1,3 +1,4 @@
+import { isLoopbackText, isPublicText } from '../identity/address.ts'
 import { randomBytes } from '../identity/hash.ts'
 import type { AgentAnswer } from '../protocol/api-answers.ts'
 import type { EnrolKeyAnswer, EnrolKeyRecord } from '../protocol/api/enrolment.ts'
@@ -8,20 +9,19 @@ import { deriveEnrolSecret, encodeEnrolToken } from '../trust/enrolment-token.ts
 import type { LocalApi } from './daemon.ts'
 import { operate, operatorKey } from './operator.ts'
 
-const isLoopback = (address: string): boolean => /^\/(?:ip4\/127\.|ip6\/::1\/)/.test(address)
+/** Networks that container engines use for their bridges. */
+const BRIDGE = /^\/ip4\/172\.(?:1[6-9]|2\d|3[01])\./
 
-const PRIVATE = /^\/ip4\/(?:10\.|192\.168\.|100\.(?:6[4-9]|[7-9]\d|1[01]\d|12[0-7])\.)/
-/** Networks that container engines use for their bridges, and addresses of one link. */
-const OF_ONE_MACHINE = /^\/(?:ip4\/(?:172\.(?:1[6-9]|2\d|3[01])\.|169\.254\.)|ip6\/f[cde])/
-
-/** The smaller, the more machines can use the address. */
+/** The smaller, the more likely a host can use the address. A machine often has many IPv6 addresses and few others. */
 const rankOf = (address: string): number => {
-  if (isLoopback(address)) return 3
-  if (OF_ONE_MACHINE.test(address)) return 2
-  return PRIVATE.test(address) ? 1 : 0
+  if (isLoopbackText(address)) return 5
+  if (address.includes('/p2p-circuit/') || address.startsWith('/dns')) return 0
+  if (BRIDGE.test(address)) return 4
+  if (address.startsWith('/ip6/')) return 3
+  return isPublicText(address) ? 1 : 2
 }
 
-/** Addresses of the operator for a token, those first that most machines can use: names, public and relayed ones. */
+/** Addresses of the operator for a token, those first that most hosts can use. */
 const tokenAddresses = (addresses: readonly string[]): { readonly taken: string[]; readonly leftOut: string[] } => {
   const sorted = addresses.toSorted((a, b) => rankOf(a) - rankOf(b))
   return { taken: sorted.slice(0, MAX_ENROL_ADDRESSES), leftOut: sorted.slice(MAX_ENROL_ADDRESSES) }
@@ -31,8 +31,8 @@ const tokenAddresses = (addresses: readonly string[]): { readonly taken: string[
 export const addressWarning = (addresses: readonly string[]): string | null => {
   const { leftOut } = tokenAddresses(addresses)
   const remedy = 'create the token with x0x enrol create --address ADDRESS'
-  if (addresses.every(isLoopback)) return `the token has only loopback addresses, so only this machine can use it: ${remedy}`
-  if (leftOut.every(isLoopback)) return null
+  if (addresses.every(isLoopbackText)) return `the token has only loopback addresses, so only this machine can use it: ${remedy}`
+  if (leftOut.every(isLoopbackText)) return null
   return `a token has at most ${MAX_ENROL_ADDRESSES} addresses, and lacks ${leftOut.join(' ')}: if the hosts need one of these, ${remedy}`
 }
 

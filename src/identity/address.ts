@@ -64,3 +64,44 @@ export const dialable = (addresses: readonly string[], bad: (problem: string) =>
   if (usable.length === 0 && first !== undefined) throw bad(`the address ${JSON.stringify(first)} ${dialProblem(first)}`)
   return usable
 }
+
+/** Whether an address means the machine itself. */
+export const isLoopbackText = (text: string): boolean => text.startsWith('/ip4/127.') || text.startsWith('/ip6/::1/')
+
+/** Networks whose addresses are not globally unique. They are private, link-local, carrier-grade NAT, multicast, and IPv4-mapped. */
+const NOT_PUBLIC = {
+  ipv4: [
+    ['0.0.0.0', 8],
+    ['10.0.0.0', 8],
+    ['100.64.0.0', 10],
+    ['127.0.0.0', 8],
+    ['169.254.0.0', 16],
+    ['172.16.0.0', 12],
+    ['192.168.0.0', 16],
+    ['224.0.0.0', 3],
+  ],
+  ipv6: [
+    ['::', 127],
+    ['fc00::', 7],
+    ['fe80::', 10],
+    ['ff00::', 8],
+    ['::ffff:0:0', 96],
+  ],
+} as const
+
+type Family = keyof typeof NOT_PUBLIC
+/** One list per family, because Node.js treats every IPv4 address as an IPv4-mapped one too. */
+const notPublic = (family: Family): BlockList => {
+  const networks = new BlockList()
+  for (const [network, prefix] of NOT_PUBLIC[family]) networks.addSubnet(network, prefix, family)
+  return networks
+}
+let networks: Readonly<Record<Family, BlockList>> | null = null
+
+/** Whether an address means the same host everywhere. */
+export const isPublicText = (text: string): boolean => {
+  const [, protocol, value = ''] = text.split('/')
+  networks ??= { ipv4: notPublic('ipv4'), ipv6: notPublic('ipv6') }
+  if (protocol === 'ip4') return !networks.ipv4.check(value, 'ipv4')
+  return protocol === 'ip6' ? !networks.ipv6.check(value, 'ipv6') : true
+}

@@ -188,9 +188,9 @@ const MAX_PATH_BYTES = 8 * 1024
  */
 export const continuesJournal = async (note: string, path: string): Promise<boolean> => {
   if ((await noted(note)) === path) return true
-  // If the disk is full, no note is better than an older one.
+  // If the disk is full, no note is better than an older one. The next start then takes its journal for another one.
   await rm(note, { force: true })
-  await writeFileAtomic(note, path)
+  await writeFileAtomic(note, path).catch(() => undefined)
   return false
 }
 

@@ -1,8 +1,7 @@
 import type { PeerId } from '@libp2p/interface'
 import type { Multiaddr } from '@multiformats/multiaddr'
-import { BlockList } from 'node:net'
 import { networkOf } from '../base/ip-network.ts'
-import { addressProblem, dialProblem } from '../identity/address.ts'
+import { addressProblem, dialProblem, isLoopbackText } from '../identity/address.ts'
 import { machineIdOfText, peerIdOf } from '../identity/machine-key.ts'
 import { type MachineId, toHex } from '../protocol/ids.ts'
 import { MACHINE_ID_BYTES, MAX_ADDRESS_TEXT } from '../protocol/limits/wire.ts'
@@ -68,51 +67,11 @@ export const hostOf = (address: Multiaddr): string => {
 /** Whether a result of `hostOf` means connections through a relay. */
 export const isBehindRelay = (host: string): boolean => host.startsWith(RELAY_HOST)
 
-const isLoopback = (text: string): boolean => text.startsWith('/ip4/127.') || text.startsWith('/ip6/::1/')
-
 /** Addresses to announce to other machines. Loopback addresses are used only if there are no others, because elsewhere they mean another machine. */
 export const announceable = (addresses: readonly string[]): string[] => {
   const usable = addresses.filter((address) => dialProblem(address) === null)
-  const outside = usable.filter((address) => !isLoopback(address))
+  const outside = usable.filter((address) => !isLoopbackText(address))
   return outside.length > 0 ? outside : usable
-}
-
-/** Networks whose addresses are not globally unique. They are private, link-local, carrier-grade NAT, multicast, and IPv4-mapped. */
-const NOT_PUBLIC = {
-  ipv4: [
-    ['0.0.0.0', 8],
-    ['10.0.0.0', 8],
-    ['100.64.0.0', 10],
-    ['127.0.0.0', 8],
-    ['169.254.0.0', 16],
-    ['172.16.0.0', 12],
-    ['192.168.0.0', 16],
-    ['224.0.0.0', 3],
-  ],
-  ipv6: [
-    ['::', 127],
-    ['fc00::', 7],
-    ['fe80::', 10],
-    ['ff00::', 8],
-    ['::ffff:0:0', 96],
-  ],
-} as const
-
-type Family = keyof typeof NOT_PUBLIC
-/** One list per family, because Node.js treats every IPv4 address as an IPv4-mapped one too. */
-const notPublic = (family: Family): BlockList => {
-  const networks = new BlockList()
-  for (const [network, prefix] of NOT_PUBLIC[family]) networks.addSubnet(network, prefix, family)
-  return networks
-}
-let networks: Readonly<Record<Family, BlockList>> | null = null
-
-/** Whether an address means the same host everywhere. */
-export const isPublicText = (text: string): boolean => {
-  const [, protocol, value = ''] = text.split('/')
-  networks ??= { ipv4: notPublic('ipv4'), ipv6: notPublic('ipv6') }
-  if (protocol === 'ip4') return !networks.ipv4.check(value, 'ipv4')
-  return protocol === 'ip6' ? !networks.ipv6.check(value, 'ipv6') : true
 }
 
 /** Null if the peer's key is not an Ed25519 key, so that it has no MachineId. */

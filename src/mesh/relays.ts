@@ -1,8 +1,9 @@
 import { errorText } from '../base/errors.ts'
 import type { Startable } from '../base/startable.ts'
+import { isPublicText } from '../identity/address.ts'
 import { type MachineId, shortId } from '../protocol/ids.ts'
 import { ADDRESSES_PER_RELAY, MAX_OWN_RELAYS } from '../protocol/limits/mesh.ts'
-import { announceable, isPublicText, parseAddress, relayedAddress } from './addresses.ts'
+import { announceable, parseAddress, relayedAddress } from './addresses.ts'
 import type { MeshServices } from './services.ts'
 
 /** Interval of the checks for a missing reservation. */

@@ -114,7 +114,9 @@ const retried = (arrival: EnrolArrival, key: EnrolKey, known: EnrolledHost, cont
   const attempt = toHex(arrival.request.attempt)
   const owner = context.contacts.find(({ name }) => name === known.name)
   const isFree = owner === undefined || owner.agent_id === known.agent_id
-  const name = isFree ? known.name : nameFor(arrival, key, context)
+  // A contact that the operator renamed keeps its new name.
+  const hasName = isFree || context.contacts.some(({ agent_id }) => agent_id === known.agent_id)
+  const name = hasName ? known.name : nameFor(arrival, key, context)
   if (typeof name !== 'string') return name
   if (known.attempt === attempt && name === known.name) return { kind: 'allowed', keys: context.keys, key, host: known, isNew: false }
   return { ...withHost(context.keys, key, { ...known, attempt, name }), isNew: false }

@@ -87,7 +87,10 @@ class Enrolling {
       enrolAsk: (ask) => void one.#asks.push(ask),
     })
     const services = {
-      authority: { announce: async ({ operation }: { operation: string }) => void one.logged.push(operation) },
+      authority: {
+        announce: async ({ operation }: { operation: string }) => void one.logged.push(operation),
+        refused: async (operation: string) => void one.logged.push(`${operation} refused`),
+      },
       adopt: async (_acl: LoadedAcl, { agent_id }: { agent_id: string }) => {
         one.adopted.push(agent_id)
         return true
@@ -301,6 +304,20 @@ test('entries that cannot be used on this machine end the enrolment, and the ope
   assert.ok(isAppError(error, 'enrolment_refused'))
   assert.match(error.message, /cannot be used on this machine: .*no user "deploy"/)
   assert.deepEqual([one.contacts.list(), existsSync(one.path)], [[], false])
+  assert.deepEqual(one.logged, ['enrolled', 'enrolled refused'])
+})
+
+test('a host that has blocked its operator is not enrolled, and nothing is written', async (t) => {
+  const one = await Enrolling.begin(t, true)
+  const { agentId: agent_id } = one.operator.signer
+  await one.contacts.meet({ name: 'ops', agent_id, machine_id: one.operator.machine.machineId, addresses: [] })
+  await one.contacts.setTrust('ops', 'blocked')
+  const ask = await one.ask()
+  one.answer(ask, await one.grant(one.request(ask), { acl: one.entries() }))
+  const error = await one.result
+  assert.ok(isAppError(error, 'enrolment_refused'))
+  assert.match(error.message, /cannot become a contact of this machine: /)
+  assert.deepEqual([one.added, one.logged, existsSync(one.path)], [[], [], false])
 })
 
 test('a stop ends the waiting and keeps the token for the next start', async (t) => {

@@ -287,22 +287,31 @@ export class HostEnrolment {
       this.#init.say(`the operator gives itself these ACL entries on this machine:`)
       for (const line of entries.trimEnd().split('\n')) this.#init.say(`  ${line}`)
     }
+    const contact = this.#operatorName(operator_name)
+    try {
+      this.#deps.contacts.assertMeetable(contact, agent_id)
+    } catch (error) {
+      throw refusal(`the operator cannot become a contact of this machine: ${errorText(error)}`)
+    }
     const detail = `as ${name}${entries === '' ? '' : ', with ACL entries'}`
     await authority.announce({ operation: 'enrolled', agent: agent_id, machine: machine_id, level: 'trusted', detail }, { widens: true })
     // Without the contact, the entries allow nothing yet.
-    const loaded = entries === '' ? null : await this.#write(entries)
-    await this.#deps.contacts.meet({ name: this.#operatorName(operator_name), agent_id, machine_id, addresses })
+    const loaded = entries === '' ? null : await this.#write(entries, authority)
+    await this.#deps.contacts.meet({ name: contact, agent_id, machine_id, addresses })
     if (loaded !== null && !(await adopt(loaded, owner)))
       this.#init.say('the ACL was changed in more than these entries: restart x0xd to put it into force')
   }
 
   /** Throws `enrolment_refused` for entries that cannot be used on this machine, because the next start would find the same. */
-  async #write(entries: string): Promise<LoadedAcl> {
+  async #write(entries: string, authority: EnrolServices['authority']): Promise<LoadedAcl> {
     try {
       return await this.#init.acl.add(entries)
     } catch (error) {
       if (asAppError(error).code !== 'bad_acl') throw error
-      throw refusal(`the ACL entries of the token cannot be used on this machine: ${errorText(error)}`)
+      const refused = refusal(`the ACL entries of the token cannot be used on this machine: ${errorText(error)}`)
+      const { agentId: agent, machineId: machine } = this.#token
+      await authority.refused('enrolled', refused, { agent, machine })
+      throw refused
     }
   }
 
