@@ -1,24 +1,17 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
-import { MeshOfDaemons } from '../../test/support/mesh-of-daemons.ts'
-import { linkOf, startUi, type UiProgram } from '../../test/support/ui-program.ts'
+import { linkOf, meshWithUi } from '../../test/support/ui-program.ts'
 import { openPage, screenshots, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from './browser.ts'
 
 test(
   `an enrolment key is made on the page, a host arrives with its token and is seen, and a revoked key says so${WITHOUT_BROWSER}`,
   { skip: skipsBrowser },
   async (t) => {
-    const mesh = await MeshOfDaemons.create()
-    let ui: UiProgram | null = null
-    t.after(async () => {
-      ui?.child.kill('SIGKILL')
-      await ui?.ended
-      await mesh.stop()
-    })
+    const { mesh, serve } = await meshWithUi(t)
     const operator = mesh.add('operator')
     await operator.start()
-    ui = startUi(t, ['--data-dir', operator.dir, '--json'])
+    const ui = serve(operator)
     const { page, complaints } = await openPage(t)
     await page.goto(linkOf(await ui.next()).url)
     await page.getByText('Connected to x0xd of operator. Nothing waits.').waitFor()

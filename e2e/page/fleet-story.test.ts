@@ -3,26 +3,19 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { test } from 'node:test'
 
-import { MeshOfDaemons, aliceBobCharlie } from '../../test/support/mesh-of-daemons.ts'
-import { linkOf, startUi, type UiProgram } from '../../test/support/ui-program.ts'
+import { aliceBobCharlie } from '../../test/support/mesh-of-daemons.ts'
+import { linkOf, meshWithUi } from '../../test/support/ui-program.ts'
 import { openPage, screenshots, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from './browser.ts'
 
 test(
   `on the page of bob a host appears, a run is watched, a question is allowed, a denial is explained, a level changes${WITHOUT_BROWSER}`,
   { skip: skipsBrowser },
   async (t) => {
-    const mesh = await MeshOfDaemons.create()
-    let ui: UiProgram | null = null
-    t.after(async () => {
-      // The mesh waits until nothing names its directory, and x0x ui does.
-      ui?.child.kill('SIGKILL')
-      await ui?.ended
-      await mesh.stop()
-    })
+    const { mesh, serve } = await meshWithUi(t)
     const go = join(mesh.root, 'go')
     const slow = await mesh.program('slow', `echo begun; while [ ! -e ${go} ]; do sleep 0.05; done; echo over`)
     const { alice, bob, charlie } = await aliceBobCharlie(mesh, [['echo', 'hello'], [slow]], '', [['echo', 'asked']])
-    ui = startUi(t, ['--data-dir', bob.dir, '--json'])
+    const ui = serve(bob)
     const { page, complaints } = await openPage(t)
     await page.goto(linkOf(await ui.next()).url)
     await page.getByText('Connected to x0xd of bob. Nothing waits.').waitFor()

@@ -2,8 +2,7 @@ import assert from 'node:assert/strict'
 import { test } from 'node:test'
 
 import { OPERATOR_PROOF_HEADER } from '../../src/identity/operator-proof.ts'
-import { MeshOfDaemons } from '../../test/support/mesh-of-daemons.ts'
-import { linkOf, startUi, type UiProgram } from '../../test/support/ui-program.ts'
+import { linkOf, meshWithUi } from '../../test/support/ui-program.ts'
 import { openPage, skipsBrowser, WITHOUT_BROWSER } from './browser.ts'
 
 /** It says when SIGTERM came, so that its output shows that it ended by that. */
@@ -13,13 +12,7 @@ test(
   `a run and a detached run of this agent are stopped on its page, after a dialog, and the logs say so${WITHOUT_BROWSER}`,
   { skip: skipsBrowser },
   async (t) => {
-    const mesh = await MeshOfDaemons.create()
-    let ui: UiProgram | null = null
-    t.after(async () => {
-      ui?.child.kill('SIGKILL')
-      await ui?.ended
-      await mesh.stop()
-    })
+    const { mesh, serve } = await meshWithUi(t)
     const waits = await mesh.program('waits', WAITS)
     const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
     await alice.start()
@@ -27,7 +20,7 @@ test(
     await bob.start()
     await alice.meet(bob, 'known')
     await bob.meet(alice, 'trusted')
-    ui = startUi(t, ['--data-dir', alice.dir, '--json'])
+    const ui = serve(alice)
     const { page, complaints } = await openPage(t)
     await page.goto(linkOf(await ui.next()).url)
     await page.getByText(/^Connected to x0xd of alice/).waitFor()

@@ -4,6 +4,8 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import type { TestContext } from 'node:test'
 
+import { MeshOfDaemons, type TestDaemon } from './mesh-of-daemons.ts'
+
 const X0X = join(import.meta.dirname, '../../deploy/bin/x0x.cjs')
 
 export interface UiProgram {
@@ -31,6 +33,20 @@ export const startUi = (t: Pick<TestContext, 'after'>, flags: readonly string[])
     return line.value
   }
   return { child, next, ended, stderr: () => errors }
+}
+
+/** A mesh, and `x0x ui` for one of its daemons. It ends before the mesh, which waits until nothing names its directory. */
+export const meshWithUi = async (
+  t: Pick<TestContext, 'after'>,
+): Promise<{ readonly mesh: MeshOfDaemons; serve(daemon: TestDaemon): UiProgram }> => {
+  const mesh = await MeshOfDaemons.create()
+  let ui: UiProgram | null = null
+  t.after(async () => {
+    ui?.child.kill('SIGKILL')
+    await ui?.ended
+    await mesh.stop()
+  })
+  return { mesh, serve: (daemon) => (ui = startUi(t, ['--data-dir', daemon.dir, '--json'])) }
 }
 
 /** Its address, and the code of a link that it has printed. */

@@ -165,7 +165,7 @@ export const RunOutput = ({ text, problem, ...of }: RunOutputProps) => (
         ) : problem !== null ? (
           <Name text={problem} />
         ) : (
-          'x0x records no output. The page shows that of runs which it saw.'
+          'This page has not seen its output. x0x stores only the output of recorded and detached runs.'
         )}
       </p>
     )}
