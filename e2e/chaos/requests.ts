@@ -191,7 +191,7 @@ const answerOfStatus = (status: number, stdout: Buffer, stderr: string): Answer 
   if (CLI_FAILURES.includes(status)) return { how: 'refused', why: stderr.trim() }
   const byForce = stderr.includes('cancelled: ')
   // Interrupted before anything had come, or a second time, or with a daemon that could not be told: it waited no more.
-  const unheard = stdout.length === 0 || /^x0x: (?:interrupted|not waiting); /m.test(stderr)
+  const unheard = stdout.length === 0 || /^x0x: (?:interrupted|stopped waiting); /m.test(stderr)
   if (status === 130 && unheard && !byForce) return { how: 'gone', why: 'interrupted' }
   return status > 128 ? { how: 'killed', signal: status - 128, stdout, byForce } : { how: 'ended', code: status, stdout, stderr, byForce }
 }
