@@ -9,7 +9,6 @@ import type { TimeSlice } from '../base/time-slices.ts'
 import type { Account } from '../policy/account.ts'
 import type { FilePermit } from '../policy/local/file-permit.ts'
 import type { FileCommand, UploadState, WrittenFile } from '../protocol/file-command.ts'
-import { MAX_FRAME_DATA } from '../protocol/limits/wire.ts'
 import { beneath, giveMade } from './beneath.ts'
 import { hashOf } from './content.ts'
 import type { Found, OpenHandle } from './open-file.ts'
@@ -50,9 +49,8 @@ const endsUpload = (error: unknown): boolean =>
 
 type WriteCommand = Extract<FileCommand, { op: 'write' }>
 
-/** Frames of zeros are not written, so that a sparse file stays sparse. */
-const ZEROS = Buffer.alloc(MAX_FRAME_DATA)
-const isZero = (data: Uint8Array): boolean => data.length <= ZEROS.length && ZEROS.subarray(0, data.length).equals(data)
+/** Zeros are not written, so that a sparse file stays sparse: each byte is as the one before it. */
+const isZero = (data: Uint8Array): boolean => data[0] === 0 && Buffer.compare(data.subarray(1), data.subarray(0, -1)) === 0
 
 /** The place of an upload. */
 interface Destination extends Disposable {
