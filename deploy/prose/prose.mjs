@@ -5,7 +5,7 @@
 //   node prose.mjs --sentences 40 FILE...  print sentences of more than 40 words
 //   node prose.mjs --check LIMITS.json FILE|DIR ...   exit 1 where a file exceeds a limit
 //   node prose.mjs --tables ...            measure the cells of tables (of 8 words or more) and not the text
-//   node prose.mjs --comments DIR ...      measure the comments of TypeScript files
+//   node prose.mjs --comments DIR ...      measure the comments of source files, and the titles of tests
 //   node prose.mjs --words WORDS.json FILE|DIR ...   list retired words, with what to write; exit 1 where there are any
 //   node prose.mjs --json ...
 // It needs nothing but Node. Code blocks, tables, headings and comments are left out; `code` counts as one word.
@@ -21,12 +21,15 @@ const files = (path) =>
     : kind.test(path)
       ? [path]
       : []
+const SOURCES = /\.(tsx?|mjs)$/
 const textOf = (path) => {
   const text = readFileSync(path, 'utf8')
-  if (!/\.tsx?$/.test(path)) return text
-  return [...text.matchAll(/(?<=^|[\s(])\/\*\*?([\s\S]*?)\*\/|((?:^[ \t]*\/\/ ?.*\n)+)/gm)]
+  if (!SOURCES.test(path)) return text
+  const comments = [...text.matchAll(/(?<=^|[\s(])\/\*\*?([\s\S]*?)\*\/|((?:^[ \t]*\/\/ ?.*\n)+)/gm)]
     .map(([, a, b]) => (a ?? b).replace(/^\s*(\*|\/\/) ?/gm, ''))
-    .join('\n\n')
+  // The title of a test is a sentence.
+  const titles = /\.(test|campaign)\.ts$/.test(path) ? text.matchAll(/^\s*(?:await \w+\.)?test\(\s*(['"`])(.*?)\1,/gm) : []
+  return [...comments, ...[...titles].map(([, , title]) => `${title[0].toUpperCase()}${title.slice(1)}.`)].join('\n\n')
 }
 
 export let tables = false
@@ -202,7 +205,7 @@ if (process.argv[1]?.endsWith('prose.mjs')) {
     return args.splice(i, value ? 2 : 1)[value ? 1 : 0]
   }
   tables = flag('--tables') !== undefined
-  if (flag('--comments')) kind = /\.tsx?$/
+  if (flag('--comments')) kind = SOURCES
   const retired = flag('--words', true)
   const each = flag('--each'),
     json = flag('--json'),
@@ -237,7 +240,7 @@ if (process.argv[1]?.endsWith('prose.mjs')) {
   const limits = check ? JSON.parse(readFileSync(check, 'utf8')) : undefined
   const rows = (
     each || limits
-      ? args.flatMap(files).map((f) => [f, [f]])
+      ? args.flatMap((a) => [...(limits && !kind.test(a) ? [[a, files(a)]] : []), ...files(a).map((f) => [f, [f]])])
       : args.map((a) => (a.includes('=') ? [a.split('=')[0], a.split('=')[1].split(',').flatMap(files)] : [a, files(a)]))
   ).map(([name, list]) => ({ name, ...measure(list) }))
   if (limits) {
