@@ -1,6 +1,6 @@
 import { globSync } from 'node:fs'
 
-/** What takes minutes: attacks at full speed, whole hosts, and chance. */
+/** Tests that take minutes: attacks at full speed, whole hosts, and random faults. */
 export const CAMPAIGN_FILES = [
   'e2e/campaign/**/*.campaign.ts',
   'e2e/chaos.test.ts',
@@ -11,10 +11,15 @@ export const CAMPAIGN_FILES = [
   'test/fs/race.test.ts',
 ]
 
-/** Of these what two processors are few for, and what is held to how soon it is done. */
+/** Tests that need two processors, or measure time. They run alone. */
 const ALONE = ['e2e/campaign/many-nodes.campaign.ts']
-/** What mostly waits: for leases, for paths to open and for hosts that boot. */
-const WAITING = ['e2e/campaign/nat.campaign.ts', 'e2e/campaign/systemd.campaign.ts', 'e2e/campaign/fleet-tools.campaign.ts']
+/** Tests that mostly wait: for leases, for paths to open, for hosts that boot, and for copies that resume. */
+const WAITING = [
+  'e2e/campaign/nat.campaign.ts',
+  'e2e/campaign/systemd.campaign.ts',
+  'e2e/campaign/fleet-tools.campaign.ts',
+  'e2e/copy-chaos.test.ts',
+]
 
-/** Stages that follow one another, each of lanes beside one another: nothing at full speed has another such beside it, and what waits leaves it the machine. */
+/** Stages that run one after another. The lanes of a stage run in parallel, and at most one of them needs the processors all the time. */
 export const campaignStages = () => [[ALONE], [WAITING, globSync(CAMPAIGN_FILES).filter((file) => ![...ALONE, ...WAITING].includes(file))]]

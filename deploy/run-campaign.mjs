@@ -1,4 +1,4 @@
-// What `npm run campaign` runs: the files that are named, one after another, or all, in stages of lanes that are beside one another.
+// Runs the named campaign files one after another, or all in stages: `npm run campaign`. The lanes of a stage run in parallel.
 import { campaignStages } from './campaign-files.mjs'
 import { PATIENCE_VARIABLE, slowness } from './machine-speed.mjs'
 import { runInstead } from './runtime.mjs'
@@ -18,10 +18,10 @@ const lane = (files) =>
     env,
   )
 
-// A lane that is ended is followed by no other.
-let isOver = false
-for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => (isOver = true))
+// After a signal no further stage starts.
+let isStopped = false
+for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => (isStopped = true))
 
 const statuses = []
-for (const lanes of named.length > 0 ? [[named]] : campaignStages()) if (!isOver) statuses.push(...(await Promise.all(lanes.map(lane))))
+for (const lanes of named.length > 0 ? [[named]] : campaignStages()) if (!isStopped) statuses.push(...(await Promise.all(lanes.map(lane))))
 process.exitCode = Math.max(...statuses)

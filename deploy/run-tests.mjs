@@ -1,4 +1,4 @@
-// What `npm test` runs, under the runtime that the tests need and in a temporary directory of its own: the files that are named, or all.
+// Runs the named test files, or all: `npm test`.
 import { globSync } from 'node:fs'
 import { mkdtemp, writeFile } from 'node:fs/promises'
 import { availableParallelism, tmpdir } from 'node:os'
@@ -11,15 +11,15 @@ import { packageRoot, runInstead } from './runtime.mjs'
 import { grouped, testFiles } from './test-groups.mjs'
 
 const TEST_FILES = ['test/**/*.test.ts', 'e2e/**/*.test.ts']
-/** For who runs the campaign too, which does all that these do, and more of it. */
+/** Leaves out the tests that the campaign runs for longer. */
 const WITHOUT_CAMPAIGN = '--without-campaign'
-/** No single test may take longer on a usual machine; a hanging one is named instead of holding everything. */
+/** Longest time of one test on a usual machine. */
 const TEST_TIMEOUT_MS = 180_000
 
-/** Most tests wait for daemons and programs now and then: with two files more than cores these are busy nine tenths of the time. */
+/** Tests often wait for daemons and programs. With two files more than cores, the cores are busy for 90 % of the time. */
 const TEST_FILES_AT_ONCE = availableParallelism() + 2
 
-/** Writes the groups into a directory, each as a file that imports its own. */
+/** Writes one file for each group, which imports the files of the group. */
 const writeGroups = async (directory, groups) =>
   Promise.all(
     groups.map(async ({ name, files }) => {
