@@ -44,7 +44,7 @@ const start = (agent: TestDaemon, ...words: readonly string[]): RunningCli => st
 test('files of every size arrive whole in both directions', async (t) => {
   const stage = await stageOf(t)
   const { here, there } = stage
-  for (const size of [0, 1, 61_440, MIB, 16 * MIB, 16 * MIB + 1, 40 * MIB + 7]) {
+  for (const size of [0, 1, 61_440, MIB, 16 * MIB, 16 * MIB + 1, 33 * MIB + 7]) {
     await writeFile(join(here, 'file'), randomBytes(size))
     const up = await copy(stage, join(here, 'file'), `bob:${there}/`)
     assert.deepEqual([up.status, up.stderr], [0, ''], `${size} bytes up`)
@@ -145,7 +145,7 @@ for (const [direction, title] of [
   ['up', 'an upload'],
   ['down', 'a download'],
 ] as const) {
-  const LARGE = 120 * MIB
+  const LARGE = 80 * MIB
   const begin = async (t: TestContext): Promise<Stage & { words: [string, string]; to: string; source: string }> => {
     const stage = await stageOf(t)
     const { here, there } = stage
@@ -188,7 +188,7 @@ for (const [direction, title] of [
   test(`${title} survives cuts of its connection`, async (t) => {
     const { alice, to, source, words, proxy } = await begin(t)
     const running = start(alice, ...words)
-    for (const part of [1, 20, 40]) {
+    for (const part of [1, 17, 33]) {
       await begun(to, part * MIB)
       proxy.cut()
     }
@@ -216,7 +216,7 @@ test('a copy needs no more memory than its chunks', async (t) => {
   assert.equal((await copy(stage, join(here, 'first'), `bob:${there}/`)).status, 0)
   const before = await Promise.all([alice.memory(), bob.memory()])
   await writeFile(join(here, 'large'), '')
-  await truncate(join(here, 'large'), 300 * MIB)
+  await truncate(join(here, 'large'), 200 * MIB)
   assert.equal((await copy(stage, join(here, 'large'), `bob:${there}/`)).status, 0)
   assert.equal((await copy(stage, `bob:${there}/large`, join(here, 'back'))).status, 0)
   const after = await Promise.all([alice.memory(), bob.memory()])

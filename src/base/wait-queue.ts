@@ -94,7 +94,7 @@ export class SingleFlight<T> {
       attempt.callers -= 1
       if (attempt.callers === 0) {
         this.#forget(key, attempt)
-        attempt.unwanted.abort(new AppError('conflict', 'its caller has gone'))
+        attempt.unwanted.abort(new AppError('conflict', 'its client has disconnected'))
       }
     }
   }

@@ -113,7 +113,7 @@ const COLLECTOR = /^http:\/\/(?:127\.0\.0\.1|localhost|\[::1\]):([1-9][0-9]{0,4}
 const collector = (value: unknown): Parsed<string> =>
   typeof value === 'string' && value.length <= MAX_ADDRESS_TEXT && Number(COLLECTOR.exec(value)?.[1] ?? Number.NaN) <= 65_535
     ? { value }
-    : { problem: 'must be a place on this host, such as "http://127.0.0.1:4318/v1/traces"' }
+    : { problem: 'must be an address on this machine, such as "http://127.0.0.1:4318/v1/traces"' }
 
 const askTimeout = (value: unknown): Parsed<number> =>
   typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= MAX_ASK_TIMEOUT_MS / 1000

@@ -36,7 +36,7 @@ const moveAway = (path: string): Advice => ({
 
 /** Advice for a file of another user. */
 const byHand = (path: string, mode: number): Advice => ({
-  next: 'where that is meant, do it yourself',
+  next: 'if you intend that, do it yourself',
   remedy: `chmod ${mode.toString(8)} ${shellWord(path)}`,
 })
 

@@ -59,7 +59,7 @@ export const readHttpConfig = (toml: TomlReader, server: TomlTable): RexdHttpCon
   // An empty value means no address, as in upstream's configurations.
   if (server['http_listen'] === '') return null
   if (!given.includes('http_listen')) {
-    for (const name of given) toml.problem(at(name), 'means nothing without http_listen')
+    for (const name of given) toml.problem(at(name), 'has no effect without http_listen')
     return null
   }
   if (!given.includes('token_file')) toml.problem(at('token_file'), 'is required with http_listen: every client needs a token')
@@ -91,16 +91,13 @@ interface NetworkKeys {
 const judgeNetwork = (toml: TomlReader, host: string, { given, wildcard, tls }: NetworkKeys): void => {
   const hasCert = given.includes('tls_cert')
   if (hasCert !== given.includes('tls_key')) toml.problem(at('tls_cert'), 'tls_cert and tls_key belong together')
-  if (given.includes('tls_client_ca') && !hasCert) toml.problem(at('tls_client_ca'), 'means nothing without tls_cert and tls_key')
+  if (given.includes('tls_client_ca') && !hasCert) toml.problem(at('tls_client_ca'), 'has no effect without tls_cert and tls_key')
   if (WILDCARD.includes(spelled(host)) && !wildcard)
-    toml.problem(
-      at('http_listen'),
-      `${host} is every network that this machine is on: where that is meant, say so a second time with http_wildcard = true`,
-    )
+    toml.problem(at('http_listen'), `${host} listens on all networks of this machine: if you intend that, also set http_wildcard = true`)
   if (!LOOPBACK.test(spelled(host)) && tls === null)
     toml.warning(
       at('http_listen'),
-      `${host} is reached over a network, and without tls_cert and tls_key everybody on the way reads the token`,
+      `${host} is reachable over a network, where others can read the token without TLS: set tls_cert and tls_key`,
     )
 }
 

@@ -47,6 +47,8 @@ export class FloodNotifier {
     for (const { asker, count } of floods)
       await journal
         .settled({ question_id: null, permit_sha256: null, outcome: 'too_many', by: asker, reason: 'denied unseen', count })
-        .catch((error: unknown) => log.warn({ asker, count, err: errorText(error) }, 'questions that were too many are not in the journal'))
+        .catch((error: unknown) =>
+          log.warn({ asker, count, err: errorText(error) }, 'approval requests above the limit are not in the approval log'),
+        )
   }
 }

@@ -57,7 +57,7 @@ export class DeskModes {
   async set(session: string, override: ModeOverride | null, by: string): Promise<void> {
     const { clock, journal } = this.#deps
     if (override !== null && !this.#sessions.has(session) && this.#sessions.size >= MAX_OVERRIDES)
-      throw new AppError('resource_limit', `modes of ${MAX_OVERRIDES} sessions are set: take some back (x0x exec-mode list, off --session)`)
+      throw new AppError('resource_limit', `modes of ${MAX_OVERRIDES} sessions are set: remove some (x0x exec-mode list, off --session)`)
     await journal.changed({ change: 'session_modes', by, agent: null, detail: `${session} ${JSON.stringify(override)}` })
     this.#sessions.delete(session)
     if (override !== null) this.#sessions.set(session, { session, override, by, set_at_ms: clock.now() })

@@ -96,9 +96,9 @@ export const openDesk = (components: Omit<JournalComponents, 'signer'>, init: Op
   const server = new DeskServer({ ...components, desk, journal, records, runs, store }, { path: paths.approvalsSocket, operatorKey })
   return {
     entries: [
-      { name: 'journal of approvals', startable: lines },
-      { name: 'store of approvals', startable: store },
-      { name: 'socket of approvals', startable: server },
+      { name: 'approval log', startable: lines },
+      { name: 'approval store', startable: store },
+      { name: 'approval socket', startable: server },
       // Stopped first, so that pending requests are denied while their connections are still open.
       { name: 'desk', startable: desk },
     ],

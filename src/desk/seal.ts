@@ -75,8 +75,8 @@ export class Seal {
     const expected = macOf(key, role, side === 'desk' ? 'to_desk' : 'from_desk', serverNonce, sealed)
     if (!equalBytes(expected, fromHex(sealed.mac))) return refused('its MAC is wrong')
     const at = now()
-    if (Math.abs(at - sealed.ts) > DESK_FRESH_MS) return refused('its time is not now')
-    return this.#isNew(sealed.nonce, at) ? { kind: 'body', body: utf8(sealed.body) } : refused('it came before')
+    if (Math.abs(at - sealed.ts) > DESK_FRESH_MS) return refused('its time differs too much from the current time')
+    return this.#isNew(sealed.nonce, at) ? { kind: 'body', body: utf8(sealed.body) } : refused('it was received before')
   }
 
   #isNew(nonce: string, now: number): boolean {

@@ -108,7 +108,7 @@ export class DeskConnection {
 
   /** The first line selects the role: the one whose key verifies its MAC. */
   #open(line: Buffer): void {
-    let why = 'no role has a key now'
+    let why = 'no role has a key at the moment'
     for (const role of DESK_ROLES) {
       const key = this.#keys?.[role] ?? null
       if (key === null) continue
@@ -129,7 +129,7 @@ export class DeskConnection {
     this.#name = body.name
     const session = this.#deps.host.session(role, body.name, (answer) => this.#send(answer))
     if (session === null) {
-      this.#send({ type: 'error', id: null, code: 'rate_limited', message: `as many are connected as may be: close one of them` })
+      this.#send({ type: 'error', id: null, code: 'rate_limited', message: `too many clients are connected: close one of them` })
       return this.close()
     }
     this.#role = role
@@ -150,7 +150,7 @@ export class DeskConnection {
     if (this.#isOver || !this.#socket.writable) return
     this.#socket.write(line)
     // The client does not read. Its unread data would exhaust memory.
-    if (this.#socket.writableLength > MAX_DESK_UNREAD) this.#refuse('rate_limited', 'it does not read what it is told')
+    if (this.#socket.writableLength > MAX_DESK_UNREAD) this.#refuse('rate_limited', 'it does not read its messages')
   }
 
   #refuse(code: 'unauthorized' | 'malformed' | 'rate_limited', problem: string): void {
@@ -183,7 +183,7 @@ export class DeskServer implements Startable {
       keys: async () => this.#keys(),
       session: (role, name, send) => this.#session(role, name, send),
       refused: (code, role, name, problem) => {
-        deps.log.warn({ code, role, name, problem }, 'a line on the socket of the desk was refused')
+        deps.log.warn({ code, role, name, problem }, 'a line on the approval socket was refused')
         void deps.journal.refused({ code, role, name, detail: problem })
       },
     }
@@ -196,7 +196,7 @@ export class DeskServer implements Startable {
     if (problem !== undefined) throw new AppError('loose_permissions', `${path}: ${problem}`, { data: { file: path } })
     await claimSocketPath(path)
     await listenPrivately(this.#server, path, `another approval service answers on ${path}`)
-    this.#server.on('error', (error) => this.#deps.log.error({ err: error.message }, 'the socket of the desk failed'))
+    this.#server.on('error', (error) => this.#deps.log.error({ err: error.message }, 'the approval socket failed'))
   }
 
   async stop(): Promise<void> {

@@ -78,7 +78,7 @@ export class EngineSession implements DeskSession {
   /** Withdraws all pending requests. */
   end(): void {
     this.#deps.runs.disconnected(this.#runs)
-    for (const { ending } of this.#asked.values()) ending.abort(new Error('the engine is gone'))
+    for (const { ending } of this.#asked.values()) ending.abort(new Error('the engine has disconnected'))
   }
 
   #ask({ id, question }: Extract<EngineBody, { type: 'ask' }>): string | null {

@@ -180,12 +180,12 @@ export class OutgoingRun {
   #resendStdin(from: number, isNew = false): void {
     const stdin = this.#stdin
     const sent = stdin instanceof TerminalInputSender && isNew ? stdin.restart() : (stdin?.resume(from) ?? from === 0)
-    if (!sent) this.#wrong('stdin is said to have come that was not sent')
+    if (!sent) this.#wrong('the agent reports more stdin than was sent')
   }
 
   /** Signs the Request again. Throws if the target has already shown that it knew the run, or if the run is cancelled before the signature is there. */
   async #signAgain(transport: RunTransport): Promise<ExecFrame> {
-    if (this.#received.begun) throw new AppError('malformed', 'the agent denies a run that it has reported')
+    if (this.#received.begun) throw new AppError('malformed', 'the agent denies a run after it has started')
     if (!this.#cancelled) this.#request = await this.#deps.sign(transport)
     if (this.#cancelled) throw new AppError('conflict', 'it was cancelled')
     this.#deps.counters.add('requests_sent_again')
@@ -262,7 +262,7 @@ export class OutgoingRun {
   /** Handles an acknowledgement. Renewals are answered with one too, which repeats the last number. */
   #onAck({ stdin }: FrameOf<'ack'>): string | null {
     if (this.#stdin === null ? stdin === 0 : this.#stdin.ack(stdin)) return null
-    return 'stdin was acknowledged that was not sent'
+    return 'the agent acknowledged stdin that was not sent'
   }
 
   #onExit(frame: FrameOf<'exit'>): void {

@@ -116,7 +116,7 @@ export class OutgoingRuns {
 
   #checkCount(): void {
     if (this.#sessions.size - this.#inFanouts >= MAX_LOCAL_RUNS)
-      throw new AppError('rate_limited', `${MAX_LOCAL_RUNS} runs are waiting for their end`)
+      throw new AppError('rate_limited', `${MAX_LOCAL_RUNS} runs are running, which is the limit`)
   }
 
   #checkGoing(): void {
@@ -190,4 +190,4 @@ export class OutgoingRuns {
 }
 
 const inUse = (state: string): AppError =>
-  new AppError('conflict', `request_id: the run with this id ${state}; each run needs an id of its own`, { data: { id_used: true } })
+  new AppError('conflict', `request_id: the run with this ID ${state}; each run needs a new ID`, { data: { id_used: true } })

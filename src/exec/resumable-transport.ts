@@ -214,7 +214,7 @@ export class ResumableTransport {
     this.#silentOne = null
     this.#transport = transport
     this.#liveness.answered()
-    this.#attempt?.abort(new AppError('conflict', 'the connection was heard again'))
+    this.#attempt?.abort(new AppError('conflict', 'the connection responds again'))
     this.#attempt = null
     this.#reached()
   }
@@ -334,7 +334,7 @@ export class ResumableTransport {
   #fellSilent(): void {
     if (this.#attached) this.#silentOne = this.#transport
     else this.#transport?.abort()
-    this.#lose('the agent fell silent', true)
+    this.#lose('the agent stopped responding', true)
   }
 
   #checkLater(): void {

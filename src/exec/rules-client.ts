@@ -35,7 +35,7 @@ const readRule = (rule: ExecRule, index: number): ExecRule => {
   checkArgvSize(rule.argv)
   const tokens = parseForeignArgv(rule.argv)
   if (typeof tokens === 'string') throw wrong(tokens)
-  if (rule.timeout_ms < 1 || rule.detach?.lifetime_ms === 0) throw wrong('it gives no time to run')
+  if (rule.timeout_ms < 1 || rule.detach?.lifetime_ms === 0) throw wrong('its time limit is 0')
   return { ...rule, description: rule.description === null ? null : escaped(rule.description) }
 }
 
@@ -131,7 +131,7 @@ export class RulesClient {
     } catch (error) {
       if (!isAppError(error, 'malformed')) throw error
       counters.add('foreign_frames')
-      throw new AppError('peer_rejected', `the answer is not to be believed: ${error.message}`, { cause: error, ...ASK_OPERATOR })
+      throw new AppError('peer_rejected', `the answer is not valid: ${error.message}`, { cause: error, ...ASK_OPERATOR })
     } finally {
       late.cancel()
       left.abort()
@@ -161,6 +161,6 @@ const resultOf = (frame: ExecFrame, expected: Expected): RulesJson => {
   if (frame.type !== 'exit') throw new AppError('malformed', `unexpected ${frame.type} frame`)
   const exit = readExit(frame, expected)
   if (typeof exit === 'string') throw new AppError('malformed', exit)
-  if (exit.denial_reason === null) throw new AppError('malformed', 'an Exit came, and nothing was to run')
+  if (exit.denial_reason === null) throw new AppError('malformed', 'an Exit arrived for a query, which runs no command')
   return { ok: false, ...about, denial_reason: exit.denial_reason, rules: [], left_out: 0 }
 }

@@ -192,7 +192,7 @@ class PeerRunRelay implements Evictable {
     }
     // An acknowledgement of frames in `#queue` would open the window, and the queue could grow to all of the output.
     if (frame.type === 'ack' && (frame.stdout > this.#unsent.stdout || frame.stderr > this.#unsent.stderr))
-      throw new AppError('malformed', 'it acknowledges what it was not sent')
+      throw new AppError('malformed', 'it acknowledges data that was not sent')
     this.#run.send(bytes)
     // Answers the renewal, so that the requester can tell a quiet run from a dead connection. If other frames wait, they serve as the
     // answer. Otherwise a peer that renews without reading would fill the memory.
@@ -219,7 +219,7 @@ class PeerRunRelay implements Evictable {
       runs.resumed(this.#name, this)
       this.#unsent = { stdout: frame.stdout, stderr: frame.stderr }
       this.#listen(executor.resumeRun(link.number, streamNonce, bytes))
-    } else throw new AppError('malformed', `the first frame is a ${frame.type}, which opens nothing`)
+    } else throw new AppError('malformed', `the first frame is ${frame.type}, which cannot open a stream`)
   }
 
   #listen(run: PeerRunHandle): void {

@@ -71,7 +71,7 @@ export class TraceExport implements Startable, TraceSink {
         counters.add('spans_dropped', spans.length)
         if (clock.monotonic() - this.#warnedAt < LOSS_WARNED_MS) continue
         this.#warnedAt = clock.monotonic()
-        log.warn({ url: this.#init.url, err: errorText(error) }, 'spans were not taken, and are dropped')
+        log.warn({ url: this.#init.url, err: errorText(error) }, 'the collector did not accept spans, and they are dropped')
       }
     }
   }

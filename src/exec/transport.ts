@@ -244,7 +244,7 @@ export class Transports {
       return new ChannelTransport({ channel: await links.openChannel(agentId, signal) }, { requestId })
     }
     const [streamNonce] = await executor.mintNonces(OWN_LINK, 1)
-    if (streamNonce === undefined) throw new AppError('internal', 'the executor minted no nonce')
+    if (streamNonce === undefined) throw new AppError('internal', 'the executor process issued no nonce')
     return new ExecutorTransport({ executor }, { peer: { number: OWN_LINK, ...executor.identity }, streamNonce })
   }
 

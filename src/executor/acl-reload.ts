@@ -35,7 +35,7 @@ export const reloadAcl = async (
     const text = detail === null ? null : plainText(detail).slice(0, MAX_DETAIL)
     const facts = { file: is.file, outcome, ...(text !== null && { detail: text }) }
     // The operator asked for the reload, so its outcome is logged at the level that is on by default.
-    log.warn(facts, outcome === 'taken' || outcome === 'unchanged' ? 'the ACL was read again' : 'the ACL was not taken')
+    log.warn(facts, outcome === 'taken' || outcome === 'unchanged' ? 'the ACL was read again' : 'the ACL was not reloaded')
     await journal.append({ event: 'reload', outcome, ...is, detail: text }).catch((error: unknown) => {
       log.error({ error: errorText(error) }, 'a line of the journal could not be written')
     })
@@ -57,7 +57,7 @@ export const reloadAcl = async (
   if (verdict === 'widens')
     return report('refused', is, `the file allows more than the one in force, which stays; it ${RESTART}. ${moreText(more)}`)
   const ended = onNarrowed()
-  const lost = ended === 0 ? '' : `; it has not what ${ended} of the commands that run are, and they were ended`
+  const lost = ended === 0 ? '' : `; it does not allow ${ended} of the running commands, which were ended`
   const signed = next.signature === null ? '' : `: ${signatureText(next.signature)}`
   return report('taken', is, `in force from now on${signed}${lost}`)
 }

@@ -144,7 +144,7 @@ export class DetachedRequestStore {
       return run
     } catch (error) {
       this.#putBack(run)
-      throw this.#unwritten('it is not forgotten', error)
+      throw this.#unwritten('the run was not deleted', error)
     }
   }
 
@@ -171,7 +171,7 @@ export class DetachedRequestStore {
     if (over === undefined)
       throw new AppError(
         'rate_limited',
-        `${MAX_ASKED_RUNS} detached runs are remembered, and none is known to have ended; x0x runs --refresh asks their hosts, x0x runs forget lets go of one`,
+        `${MAX_ASKED_RUNS} detached runs are listed, which is the limit, and none has ended: update them with x0x runs --refresh, or delete one with x0x runs forget`,
       )
     this.#runs.delete(over.request_id)
   }

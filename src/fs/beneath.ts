@@ -119,7 +119,7 @@ class Walk {
   async run(): Promise<ResolvedPath> {
     const { root, names } = this.#permit
     try {
-      if (!names.every(isName)) throw new AppError('bad_request', 'path: a name in it is none that a file can have')
+      if (!names.every(isName)) throw new AppError('bad_request', 'path: it contains an invalid file name')
       await this.#startAt(root, [...names])
       for (;;) {
         const place = await this.#step()

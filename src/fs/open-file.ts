@@ -8,7 +8,7 @@ import { conflict } from './refusals.ts'
 
 /** Why file operations are unavailable, or null if they work. Paths are walked by descriptors of directories, which only Linux supports. */
 export const filesProblem = (): string | null =>
-  process.platform === 'linux' ? null : 'files are served on Linux alone, where a directory can be held while its path is walked'
+  process.platform === 'linux' ? null : 'file operations need Linux, where x0x can hold a directory open while it resolves a path'
 
 /** Identifies a file without opening it, open(2). It is the same on all supported architectures. */
 const O_PATH = 0o10000000

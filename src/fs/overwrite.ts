@@ -58,7 +58,7 @@ export const append = async (
 const withLeftChanged = (error: unknown, { isHarmed, isStripped }: Progress, path: string): unknown => {
   const refusal = refusalOf(error, path)
   if ((!isHarmed && !isStripped) || !(refusal instanceof AppError)) return error
-  const text = `${errorText(refusal)}; it is not as it was`
+  const text = `${errorText(refusal)}; its old content was not restored`
   return new AppError(refusal.code, text, { cause: error, data: { ...refusal.data, left_changed: [path] } })
 }
 

@@ -69,7 +69,7 @@ class Parser {
     for (this.#skipBlank(); !this.#take(END); this.#skipBlank()) changes.push(this.#change())
     if (changes.length === 0) throw this.#wrong('the patch changes nothing', this.#at - 1)
     const second = this.#lines.findIndex((line, at) => at >= this.#at && isBegin(line))
-    if (second !== -1) throw this.#wrong('a second patch: there is one at a time', second)
+    if (second !== -1) throw this.#wrong('a second patch: only one is allowed', second)
     return changes
   }
 

@@ -165,7 +165,7 @@ const undoAll = async (done: readonly Done[]): Promise<string[]> => {
 export const withLeftChanged = (error: unknown, left: readonly string[]): unknown => {
   if (left.length === 0 || !(error instanceof AppError)) return error
   const all = [...((error.data['left_changed'] as string[] | undefined) ?? []), ...left]
-  return new AppError(error.code, `${errorText(error)}; not brought back: ${all.join(', ')}`, {
+  return new AppError(error.code, `${errorText(error)}; not restored: ${all.join(', ')}`, {
     cause: error,
     data: { ...error.data, left_changed: all },
   })

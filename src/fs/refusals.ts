@@ -52,7 +52,7 @@ export const refusalOf = (error: unknown, path: string): unknown => {
   if (error instanceof AppError || typeof errno !== 'number') return error
   const withPath = (text: string): string => `${path}: ${text}`
   if (code === 'ENOENT') return new AppError('file_not_found', withPath('no such file'), { cause: error, data: { path } })
-  if (code === 'EEXIST') return conflict(path, 'exists', 'there is something already')
+  if (code === 'EEXIST') return conflict(path, 'exists', 'it exists already')
   return new AppError('file_error', withPath(getSystemErrorMessage(errno)), { cause: error, data: { path, errno: code } })
 }
 

@@ -110,7 +110,7 @@ export class JournalChains {
 
   #linkOutside(chain: string, before: string, n: number): ChainFault[] {
     if (this.#chains.size === 0) this.#outside = before
-    if (this.#outside !== before) return [missing(`the life before chain ${chain}, which is chain ${before}, is missing`)]
+    if (this.#outside !== before) return [missing(`the chain before chain ${chain}, which is chain ${before}, is missing`)]
     const older = 'give the older file as well, if it was rotated away'
     return this.#continued
       ? []

@@ -123,7 +123,7 @@ export class Journal implements Startable {
       if (mark.status === 'fulfilled') await marks.remove(event)
       throw line.reason
     }
-    if (mark.status === 'rejected') throw unavailable('the mark of a running run could not be made', mark.reason)
+    if (mark.status === 'rejected') throw unavailable('the mark of a run could not be written', mark.reason)
   }
 
   /**

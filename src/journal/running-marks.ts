@@ -250,7 +250,7 @@ export class LocalMarks extends RunMarks {
       const taken = await Promise.all(left.map(async (mark) => ((await this.#take(mark)) ? [mark.key] : [])))
       return taken.flat()
     } catch (error) {
-      this.#warn(error, 'runs cannot be marked: those that end with this process will have no end in the journal')
+      this.#warn(error, 'runs cannot be marked: if this process is killed, the audit log will lack the ends of its runs')
       return []
     }
   }
@@ -276,7 +276,7 @@ export class LocalMarks extends RunMarks {
       this.ours.add(ours)
       return true
     } catch (error) {
-      if (errnoOf(error) !== 'ENOENT') this.#warn(error, 'a run of a process that is gone could not be taken over')
+      if (errnoOf(error) !== 'ENOENT') this.#warn(error, 'a run of an ended process could not be taken over')
       return false
     }
   }

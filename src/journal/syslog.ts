@@ -95,7 +95,7 @@ export class SyslogCopy {
   /** A line without its line feed. */
   readonly take = (line: Uint8Array): void => {
     const message = syslogMessage(line, 'x0xd')
-    if (message !== null && !this.#components.sender.send(message)) this.lost(1, 'it is behind, or gone')
+    if (message !== null && !this.#components.sender.send(message)) this.lost(1, 'it is too slow, or has ended')
   }
 
   /** Counts lost lines, and logs them from time to time. */

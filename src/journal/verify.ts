@@ -262,7 +262,7 @@ class Verifier {
     const altered = (message: string): void => this.#report(place, { kind: 'altered', message })
     if (n === 0 && prev !== FIRST_PREV) altered(`the first line of chain ${chain} names one before it`)
     // The first line of a later version's chain is unknown.
-    if (n === 0 && line.event !== 'began' && line.event !== null) altered(`the first line of chain ${chain} is not how a life begins`)
+    if (n === 0 && line.event !== 'began' && line.event !== null) altered(`the first line of chain ${chain} is not a valid first line`)
     if (n > 0 && this.#options.continued) this.#lives.resume(chain, place)
     else if (n > 0) {
       const message = `chain ${chain} begins with line ${n}: if the log was rotated, name the older file too`

@@ -34,7 +34,7 @@ export class Dispatcher {
     const handler = this.#routes.get(keyOf(body.subarray(0, BODY_PREFIX_BYTES)))
     if (handler === undefined) {
       this.#deps.counters.add('unknown_prefix')
-      if (!isAccepted(channel.link.decision)) channel.abort(new AppError('rate_limited', 'a body for nobody'))
+      if (!isAccepted(channel.link.decision)) channel.abort(new AppError('rate_limited', 'a body without a handler'))
       return
     }
     try {
@@ -42,7 +42,7 @@ export class Dispatcher {
     } catch (error) {
       this.#deps.log.debug(
         { agent: shortId(channel.link.agentId), request_id: requestId, err: errorText(error) },
-        'a body ended its channel',
+        'an invalid body closed its channel',
       )
       channel.abort(asError(error))
     }

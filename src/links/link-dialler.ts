@@ -83,7 +83,7 @@ export class LinkDialler {
           throw asLinkError(error)
         })
     for (const connection of dead)
-      if (connection.quiet) this.#deps.table.closeConnection(connection, new AppError('timeout', 'the peer fell silent'))
+      if (connection.quiet) this.#deps.table.closeConnection(connection, new AppError('timeout', 'the peer stopped responding'))
     return this.#channelOn(entry, signal)
   }
 

@@ -77,7 +77,7 @@ export class Links implements Startable {
       try {
         work()
       } catch (error) {
-        this.#deps.log.error({ err: errorText(error) }, 'what the executor says of a link was not followed')
+        this.#deps.log.error({ err: errorText(error) }, 'a decision of the executor process about a link failed')
       }
     })
   }
@@ -148,7 +148,7 @@ export class Links implements Startable {
     if (becameFriend) this.#deps.node.shares.onProven(link.connection, link.agentId)
     if (isRejected(decision)) {
       this.#deps.counters.add('links_rejected')
-      this.#table.closeConnection(link.connection, new AppError('peer_rejected', `the link's standing is now ${decision}`))
+      this.#table.closeConnection(link.connection, new AppError('peer_rejected', `the trust decision of the link is now ${decision}`))
     } else if (becameFriend && this.#table.between(link.agentId, link.machineId) === entry) {
       // Before this, the two sides had not exchanged revocations.
       void this.#dialler.renew(entry)
@@ -159,7 +159,7 @@ export class Links implements Startable {
     const entry = this.#table.byNumber(number)
     if (entry === undefined || !entry.link.usable || items.length === 0) return
     this.#sendRevocations(entry, items).catch((error: unknown) => {
-      this.#deps.log.debug({ agent: shortId(entry.link.agentId), err: errorText(error) }, 'revocations not handed over')
+      this.#deps.log.debug({ agent: shortId(entry.link.agentId), err: errorText(error) }, 'revocations were not forwarded')
       // The executor counts them as sent on this link. An unlisted peer keeps its connection, because reading them is its choice.
       if (entry.link.usable && isAccepted(entry.link.decision)) this.#table.closeConnection(entry.link.connection, asLinkError(error))
     })

@@ -240,7 +240,7 @@ export class Messages implements Startable {
     this.#revocations.set(link, total)
     this.#deps.counters.add('revocations_received')
     this.#deps.executor.revocations(link.number, items).catch((error: unknown) => {
-      this.#deps.log.debug({ agent: shortId(link.agentId), err: errorText(error) }, 'revocations not taken')
+      this.#deps.log.debug({ agent: shortId(link.agentId), err: errorText(error) }, 'revocations were not accepted')
     })
   }
 }

@@ -215,7 +215,7 @@ export class StreamAcceptor {
     const { table, counters, clock, dispatcher, executor } = this.#deps
     const open = streamOpen.decode(first)
     const entry = table.byId(connection, toHex(open.link_id))
-    if (entry === undefined) throw new AppError('malformed', 'a stream of no link')
+    if (entry === undefined) throw new AppError('malformed', 'a stream without a link')
     if (!isAccepted(entry.link.decision) && table.channelsOn(connection) >= MAX_UNACCEPTED_STREAMS)
       throw new AppError('rate_limited', 'too many streams of an agent that is not accepted')
     counters.add('streams_accepted')

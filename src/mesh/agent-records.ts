@@ -95,7 +95,7 @@ export class AgentRecords implements Startable {
       }
     } catch (error) {
       wanted.throwIfAborted()
-      this.#deps.log.debug({ agent: shortId(agentId), err: errorText(error) }, 'the hash table was not asked to the end')
+      this.#deps.log.debug({ agent: shortId(agentId), err: errorText(error) }, 'the DHT query was not completed')
     } finally {
       settling?.cancel()
       leave()
@@ -158,7 +158,7 @@ export class AgentRecords implements Startable {
       const { encoded } = await selfCard.current()
       return await table.put(recordKeyOf(this.#agentId), encoded, this.#limit(this.#stop.signal, PUBLISH_MS))
     } catch (error) {
-      log.debug({ err: errorText(error) }, 'our record was not put')
+      log.debug({ err: errorText(error) }, 'the record of this agent was not published')
       return 0
     }
   }

@@ -105,7 +105,7 @@ export class Cards implements Startable {
         await this.#askOf(await node.dial(machine_id, addresses, this.#stop.signal, { background: true }), heard)
       })
     } catch (error) {
-      if (!this.#stop.signal.aborted) log.debug({ machine: shortId(machine_id), err: errorText(error) }, 'its card was not had')
+      if (!this.#stop.signal.aborted) log.debug({ machine: shortId(machine_id), err: errorText(error) }, 'its card was not received')
     }
   }
 
@@ -148,7 +148,7 @@ export class Cards implements Startable {
     const { node, selfCard } = this.#deps
     try {
       if (!this.#answers.allows(node.isKnown(connection.machineId) ? connection.machineId : connection.host))
-        throw new AppError('rate_limited', 'too many cards asked for')
+        throw new AppError('rate_limited', 'too many card requests')
       const { machine_id } = cardAsk.decode(await unlessAborted(oneFrame(stream, MAX_CARD_ASK_BYTES), limit))
       if (machine_id !== node.machineId) await unlessAborted(Promise.resolve(this.#underway.get(machine_id)), limit)
       const card = machine_id === node.machineId ? (await selfCard.current()).encoded : this.#heldOf(machine_id)

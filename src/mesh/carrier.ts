@@ -92,11 +92,11 @@ export class Carrier {
     })
     this.#total.connections += 1
     const leaving = this.#tooManyOf(from, to)
-    if (leaving !== undefined) this.#end(leaving, 'another took its place')
+    if (leaving !== undefined) this.#end(leaving, 'another connection replaced it')
     const full = this.#noRoomFor(from, to) !== null
     this.#carried.set(carried, streams)
-    if (full) return this.#end(carried, 'too many are carried')
-    this.#deps.log.debug({ from: shortId(from), to: shortId(to) }, 'a connection is carried')
+    if (full) return this.#end(carried, 'too many relayed connections')
+    this.#deps.log.debug({ from: shortId(from), to: shortId(to) }, 'a connection is relayed')
   }
 
   /** Ends connections of machines that are no longer contacts. */

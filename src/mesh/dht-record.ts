@@ -20,7 +20,7 @@ export const agentOfKey = (key: Uint8Array): AgentId | null => {
   return empty === '' && namespace === RECORD_NAMESPACE && isHexId(agentId) && more.length === 0 ? agentId : null
 }
 
-const wrong = (what: string): AppError => new AppError('malformed', `a record of the hash table ${what}`)
+const wrong = (what: string): AppError => new AppError('malformed', `a DHT record ${what}`)
 
 /** Validates records of the DHT. A record must be an unexpired card of the agent that its key names, and not older than one already seen. */
 export class RecordValidator {

@@ -71,7 +71,7 @@ export class DialPrecedence {
   }
 }
 
-const yielded = (): AppError => new AppError('conflict', 'it is dialled for somebody who waits')
+const yielded = (): AppError => new AppError('conflict', 'a waiting request dials it')
 
 /** Why an address of a peer did not answer. */
 export interface DialFailure {
@@ -147,7 +147,7 @@ export class Dialler {
     try {
       return await this.#firstOf(direct, relayed, either)
     } finally {
-      over.abort(new AppError('conflict', 'another way has answered'))
+      over.abort(new AppError('conflict', 'another address answered first'))
     }
   }
 

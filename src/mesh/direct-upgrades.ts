@@ -60,7 +60,7 @@ export class DirectUpgrades implements Startable {
     const now = this.#deps.clock.monotonic()
     const since = this.isBusy(connection) ? now : (this.#idle.get(connection) ?? now)
     this.#idle.set(connection, since)
-    if (now - since >= RELAYED_IDLE_MS) connection.abort(new AppError('peer_unreachable', 'a direct connection has taken its place'))
+    if (now - since >= RELAYED_IDLE_MS) connection.abort(new AppError('peer_unreachable', 'a direct connection replaced it'))
   }
 
   #tryLater(machineId: MachineId, relayed: readonly MeshConnection[]): void {

@@ -283,7 +283,7 @@ export class ConnectionGate implements ConnectionGater {
   #drop(guest: Guest, end: Pick<AdmittedConnection, 'abort'> = guest.held ?? guest.incoming): void {
     guest.dropped = true
     this.#forget(guest)
-    end.abort(new AppError('rate_limited', 'its place was needed'))
+    end.abort(new AppError('rate_limited', 'another connection needed its slot'))
   }
 
   #forget({ incoming }: Guest): void {

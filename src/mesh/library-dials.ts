@@ -111,7 +111,7 @@ export class EngineDials implements DhtDialer {
       // Connections through a relay are limited, and libp2p opens no DHT stream on them.
       const addresses = [...new Set(all)].filter((text) => relayOfText(text) === null).slice(0, MAX_DIAL_ADDRESSES)
       if (addresses.length === 0) throw new AppError('peer_unreachable', 'no address is known')
-      if (!this.#mayReach(machineId, kind, addresses.length, named)) throw new AppError('rate_limited', 'not dialled for the hash table')
+      if (!this.#mayReach(machineId, kind, addresses.length, named)) throw new AppError('rate_limited', 'not dialled for the DHT')
       await dial(machineId, addresses, signal)
     })
   }

@@ -67,7 +67,7 @@ export class Relays implements Startable {
     node.reach.isRelay = (machineId) => this.#places.has(machineId)
     node.reach.relayedAddresses = () => this.#addresses()
     node.reach.places.onLost = (machineId) => {
-      this.#failed(machineId, 'the place was lost')
+      this.#failed(machineId, 'the reservation was lost')
       node.reach.onAddresses()
     }
     // A machine that announces addresses and has no configured relay never needs one.
@@ -104,7 +104,7 @@ export class Relays implements Startable {
       for (const [machineId, place] of this.#places) if (!place.asking && !wanted.includes(machineId)) this.#abandon(machineId)
       for (const machineId of wanted) await this.#keep(machineId)
     } catch (error) {
-      this.#deps.log.error({ err: errorText(error) }, 'relays were not looked at')
+      this.#deps.log.error({ err: errorText(error) }, 'the relays could not be checked')
     }
     this.#looking = false
   }
@@ -142,7 +142,7 @@ export class Relays implements Startable {
     try {
       await node.reach.places.reserve(machineId)
       Object.assign(place, { failures: 0, lastError: null })
-      log.info({ machine: shortId(machineId) }, 'others reach us through a relay')
+      log.info({ machine: shortId(machineId) }, 'peers reach this machine through a relay')
       node.reach.onAddresses()
     } catch (error) {
       this.#failed(machineId, errorText(error))

@@ -233,7 +233,7 @@ export class PeerLimits implements GossipWatch {
     const source = sources.of(connection)
     if (!sources.penalise(source, violation)) return
     log.info({ source, offence: violation }, 'a source is refused for a while')
-    const reason = new AppError('rate_limited', 'too many offences')
+    const reason = new AppError('rate_limited', 'too many violations')
     for (const other of connections.all()) if (sources.of(other) === source) other.abort(reason)
   }
 

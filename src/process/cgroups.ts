@@ -267,7 +267,7 @@ const tryLeaf = async (leaf: CgroupLeaf, program: string): Promise<string | null
     leaf.kill()
   }
   const [, signal] = (await exit) as [number | null, string | null]
-  return signal === 'SIGKILL' ? null : 'what was started in a leaf did not end with it'
+  return signal === 'SIGKILL' ? null : 'a process of a control group did not end with it'
 }
 
 /**

@@ -172,7 +172,7 @@ export class CleanupProcess implements Startable {
   start(): void {
     closeInheritedDescriptors()
     const missing = missingTools(this.#init.path)
-    if (missing.length > 0) this.#log.warn({ missing }, 'what left its process group may outlive a daemon that is killed')
+    if (missing.length > 0) this.#log.warn({ missing }, 'if the daemon is killed, processes outside of their process group may survive')
     this.#running = true
     this.#launch()
   }
@@ -258,7 +258,7 @@ export class CleanupProcess implements Startable {
     if (this.#helper !== helper) return
     this.#helper = null
     if (!this.#running) return
-    this.#log.warn({ reason }, 'the guardian of running processes is gone')
+    this.#log.warn({ reason }, 'the cleanup process has ended')
     if (performance.now() - this.#launchedAt >= CLEANUP_LIVED_MS) this.#launch()
   }
 }

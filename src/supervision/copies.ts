@@ -58,7 +58,7 @@ export class AclCopy implements Startable {
     try {
       await this.start()
     } catch (error) {
-      this.#log.error({ err: errorText(error) }, 'the ACL in force could not be copied, or its version not be kept')
+      this.#log.error({ err: errorText(error) }, 'the ACL in force could not be copied, or its version could not be saved')
       await this.#remove()
       this.#again = this.#clock.setTimeout(() => void this.renew(), REMEMBER_AGAIN_MS, { unref: true })
     }

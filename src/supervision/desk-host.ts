@@ -26,7 +26,7 @@ export interface DeskHostInit {
 }
 
 const lockOf = ({ deskLock: lock, deskPid: pid }: DataPaths): StartableEntry => ({
-  name: 'lock of the desk',
+  name: 'lock of the approval service',
   startable: new DataDirLock({ lock, pid, apiSocket: null, what: 'the approval service of this data directory is run' }),
 })
 

@@ -34,7 +34,7 @@ export class ReloadSignal {
     this.#working = true
     while (this.#asked) {
       this.#asked = false
-      await manager.reload(work).catch((error: unknown) => log.error({ err: errorText(error) }, 'nothing was read again'))
+      await manager.reload(work).catch((error: unknown) => log.error({ err: errorText(error) }, 'nothing was reloaded'))
     }
     this.#working = false
   }

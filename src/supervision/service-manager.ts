@@ -61,7 +61,7 @@ export class ServiceManager {
     const fd = notifySocket()
     if (fd === null && env['NOTIFY_SOCKET'] !== undefined)
       log.warn(
-        'the service manager waits for a word that cannot be said: its unit lacks OpenFile=/run/systemd/notify:x0x-notify, or under a user of number N OpenFile=/run/user/N/systemd/notify:x0x-notify (systemd 253)',
+        'the service manager waits for a notification that x0xd cannot send: its unit lacks OpenFile=/run/systemd/notify:x0x-notify, or under a user of number N OpenFile=/run/user/N/systemd/notify:x0x-notify (systemd 253)',
       )
     return new ServiceManager({ clock: systemClock, log }, { fd, watchdogMs: watchdogOf(env) })
   }
@@ -98,7 +98,7 @@ export class ServiceManager {
   }
 
   stopping(): void {
-    this.#send('STOPPING=1', 'STATUS=ends what runs, and itself')
+    this.#send('STOPPING=1', 'STATUS=stopping: ending running commands')
   }
 
   #watch(): void {

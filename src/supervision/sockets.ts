@@ -35,7 +35,7 @@ export class HandedSocket {
     const draft = join(dirname(path), DRAFT)
     await rm(draft, { force: true })
     const server = createServer()
-    await listenPrivately(server, draft, `${draft} was made by another meanwhile`, mode)
+    await listenPrivately(server, draft, `another program has created ${draft}`, mode)
     return new HandedSocket(server, path, draft)
   }
 

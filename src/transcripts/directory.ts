@@ -18,7 +18,7 @@ export const nameAt = (ms: number): string => new Date(ms).toISOString().slice(0
 export const checkName = (name: string): void => {
   if (NAME.test(name)) return
   throw new AppError('bad_request', `${JSON.stringify(name.slice(0, 100))} is not the name of a transcript`, {
-    data: { next: 'a name is like 2026-05-21-09:42:18; those that there are: x0x transcripts list' },
+    data: { next: 'a name is like 2026-05-21-09:42:18; to list them: x0x transcripts list' },
   })
 }
 

@@ -24,7 +24,7 @@ export const parsedLine = (line: Line): ParsedEntry =>
 export const openTranscript = async (directory: string, name: string): Promise<FileHandle> => {
   const file = await openTranscriptFile(directory, filesOf(name).entries)
   if (file !== null) return file
-  const next = 'those that there are: x0x transcripts list'
+  const next = 'to list them: x0x transcripts list'
   throw new AppError('not_found', `no transcript ${name} in ${directory}`, { data: { next } })
 }
 
@@ -71,7 +71,7 @@ export async function* readTranscript(directory: string, name: string, signal?: 
     // Some entries may have moved into the file since it was read.
     for await (const lines of reader.lines()) for (const line of lines) yield numbered(parsedLine(line))
     const rest = reader.rest()
-    if (rest !== null) yield numbered({ problem: 'it is torn: the host was ended while it wrote it, or writes it now' })
+    if (rest !== null) yield numbered({ problem: 'it is incomplete: the host ended while it wrote it, or is writing it now' })
     for (const entry of waiting.filter(({ arrival = 0 }) => arrival > last)) yield numbered({ entry }, true)
   } finally {
     await file.close()

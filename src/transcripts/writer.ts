@@ -283,7 +283,7 @@ export class TranscriptWriter {
   }
 
   #failed(error: unknown): void {
-    if (!this.#failing) this.#init.say(`the transcript ${this.path} cannot be written: ${errorText(error)}; commands run all the same`)
+    if (!this.#failing) this.#init.say(`the transcript ${this.path} cannot be written: ${errorText(error)}; commands still run`)
     this.#failing = true
     for (const line of [...this.#queue, ...this.#order.waiting]) line.settle(false)
     if (this.#closed) return

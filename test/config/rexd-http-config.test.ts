@@ -49,7 +49,7 @@ test('without http_listen there is no HTTP, and every other key of it is a mista
   }
   assert.deepEqual(['http_listen', ...Object.keys(values)].toSorted(), [...HTTP_KEYS].toSorted())
   for (const [key, value] of Object.entries(values))
-    hasProblem(`${key} = ${value}`, new RegExp(`^a:2: server\\.${key}: means nothing without http_listen$`))
+    hasProblem(`${key} = ${value}`, new RegExp(`^a:2: server\\.${key}: has no effect without http_listen$`))
 })
 
 test('an address with a port and a token file are enough', () => {
@@ -111,8 +111,8 @@ test('nobody is heard without a token file', () => {
 test('every network at once is said a second time', () => {
   for (const listen of ['0.0.0.0:7680', '[::]:7680']) {
     const lines = `http_listen = "${listen}"\n${TOKEN}`
-    hasProblem(lines, /http_listen: (0\.0\.0\.0|::) is every network that this machine is on: .*http_wildcard = true$/)
-    hasProblem(`${lines}http_wildcard = false`, /is every network/)
+    hasProblem(lines, /http_listen: (0\.0\.0\.0|::) listens on all networks of this machine: .*http_wildcard = true$/)
+    hasProblem(`${lines}http_wildcard = false`, /listens on all networks/)
     assert.deepEqual(readHttp(`${lines}http_wildcard = true`).problems, [])
   }
   hasProblem(`${LOCAL}http_wildcard = 1`, /http_wildcard: must be true or false, not 1$/)
@@ -126,7 +126,7 @@ test('every network at once is said a second time, however its address is spelle
 
 test('an address that is reached over a network is warned of, unless TLS goes over it', () => {
   const warned =
-    /^a:2: server\.http_listen: .* is reached over a network, and without tls_cert and tls_key everybody on the way reads the token$/
+    /^a:2: server\.http_listen: .* is reachable over a network, where others can read the token without TLS: set tls_cert and tls_key$/
   for (const listen of ['192.168.1.5:1', '10.0.0.1:1', '[fe80::1]:1', '128.0.0.1:1']) {
     const { problems, warnings } = readHttp(`http_listen = "${listen}"\n${TOKEN}`)
     assert.deepEqual([problems, warnings.length], [[], 1], listen)
@@ -143,7 +143,7 @@ test('a certificate and its key belong together, and those who may call come beh
   assert.deepEqual(httpOf(`${LOCAL}tls_cert = "/c"\ntls_key = "/k"\ntls_client_ca = "/a"`).tls, { cert: '/c', key: '/k', client_ca: '/a' })
   for (const one of ['tls_cert = "/c"', 'tls_key = "/k"'])
     hasProblem(LOCAL + one, /server\.tls_cert: tls_cert and tls_key belong together$/)
-  hasProblem(`${LOCAL}tls_client_ca = "/a"`, /tls_client_ca: means nothing without tls_cert and tls_key$/)
+  hasProblem(`${LOCAL}tls_client_ca = "/a"`, /tls_client_ca: has no effect without tls_cert and tls_key$/)
   for (const key of ['tls_cert', 'tls_key', 'tls_client_ca']) {
     const others = { tls_cert: '"/c"', tls_key: '"/k"', tls_client_ca: '"/a"', [key]: '"pem"' }
     const lines = Object.entries(others).map(([name, value]) => `${name} = ${value}\n`)

@@ -82,7 +82,7 @@ test('a socket of syslog that is not there does not keep a daemon from starting,
   const { status, stdout } = await runDaemonCommand(['--check', '--data-dir', join(dir, 'data'), '--config', join(dir, 'config.toml')])
   assert.match(stdout, existsSync('/usr/bin/perl') ? /warn {2}syslog .*no-socket is not a socket, / : /fail {2}syslog .*perl is missing/)
   assert.equal(status, 2)
-  assert.match(stdout, /config\.toml:2: otlp: must be a place on this host/)
+  assert.match(stdout, /config\.toml:2: otlp: must be an address on this machine/)
 })
 
 test('a bad ACL file is refused with its place and reason: missing key, bad hex, unknown template', async (t) => {

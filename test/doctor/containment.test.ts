@@ -127,7 +127,7 @@ test('the journal and the doctor say what holds a run together, and a cancelled 
   running.child.kill('SIGINT')
   const result: CliResult = await running.finished
   assert.equal(isAlive(pid), false)
-  assert.doesNotMatch(result.stderr, /may still live/)
+  assert.doesNotMatch(result.stderr, /may still be running/)
   const lines = await mesh.bob.journal()
   assert.equal(lines.find(({ event }) => event === 'started')?.['containment'], 'cgroup')
   assert.deepEqual(
@@ -146,7 +146,7 @@ for (const end of ['a cancelled run', 'a daemon that is killed'] as const)
       running.child.kill('SIGINT')
       const { stderr } = await running.finished
       assert.equal(isAlive(pid), false)
-      assert.doesNotMatch(stderr, /may still live/)
+      assert.doesNotMatch(stderr, /may still be running/)
     } else {
       await mesh.bob.stop('SIGKILL')
       await until('the guardian has ended it', () => !isAlive(pid))

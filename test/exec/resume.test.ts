@@ -327,7 +327,7 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
     (peer) => peer.say({ type: 'resumed', request_id: '01890a5d-ac96-774b-bcce-b302099a8057', stdin: 0 }),
     /instead of an answer/,
   ],
-  'stdin that was never sent': [(peer) => resumed(peer, 1), /stdin is said to have come/],
+  'stdin that was never sent': [(peer) => resumed(peer, 1), /more stdin than was sent/],
   'another process': [(peer) => (resumed(peer), peer.say({ type: 'started', request_id: peer.id, pid: 1 })), /started twice/],
   'output that came before': [(peer) => (resumed(peer), peer.output('stdout', 0, 'a')), /bytes of stdout are missing/],
   'output that leaves a hole': [(peer) => (resumed(peer), peer.output('stdout', 2, 'c')), /bytes of stdout are missing/],

@@ -170,8 +170,8 @@ const LIES: Record<string, readonly [(pair: ExecPair, question: Question) => Pro
     withRule({ argv: ['echo', 'x'.repeat(20_000), 'y'.repeat(20_000)] }),
     /at most 1024 tokens and 32768 bytes/,
   ],
-  'no time': [withRule({ timeout_ms: 0 }), /no time to run/],
-  'no time without its caller': [withRule({ detach: { lifetime_ms: 0, keep_bytes: 1 } }), /no time to run/],
+  'no time': [withRule({ timeout_ms: 0 }), /time limit is 0/],
+  'no time without its caller': [withRule({ detach: { lifetime_ms: 0, keep_bytes: 1 } }), /time limit is 0/],
   'nested without end': [
     async (pair) => {
       const body = new Uint8Array(2_000).fill(0x81)
@@ -198,7 +198,7 @@ const LIES: Record<string, readonly [(pair: ExecPair, question: Question) => Pro
       })
       return { type: 'exit', body, signature: await pair.responder.own.signer.sign(EXEC_EXIT_DOMAIN, body) }
     },
-    /nothing was to run/,
+    /which runs no command/,
   ],
 }
 

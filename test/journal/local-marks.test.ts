@@ -163,7 +163,7 @@ test('where no marks can be made runs go on, and that is said', async (t) => {
   const journal = await open({ ...silent, warn: (_fields: unknown, text?: string) => void said.push(String(text)) })
   await begin(journal, 1)
   await journal.append(localExit(1))
-  assert.deepEqual(said, ['runs cannot be marked: those that end with this process will have no end in the journal'])
+  assert.deepEqual(said, ['runs cannot be marked: if this process is killed, the audit log will lack the ends of its runs'])
   assert.deepEqual(await listLocalRuns(marks), [])
 })
 

@@ -72,7 +72,7 @@ test('a line that a crash tore is told as such, and so is whatever is no entry; 
     '(it is not JSON)',
     '(it is not an object)',
     'b',
-    '(it is torn: the host was ended while it wrote it, or writes it now)',
+    '(it is incomplete: the host ended while it wrote it, or is writing it now)',
   ])
 })
 

@@ -95,9 +95,7 @@ export class AttachedStream {
     try {
       this.#handle(frame)
     } catch (error) {
-      this.#fail(
-        isAppError(error, 'malformed') ? new AppError('peer_rejected', `the agent is not to be believed: ${error.message}`) : error,
-      )
+      this.#fail(isAppError(error, 'malformed') ? new AppError('peer_rejected', `the agent sent invalid data: ${error.message}`) : error)
     }
   }
 
@@ -133,7 +131,7 @@ export class AttachedStream {
 
   /** Handles a second state frame, after which the run has no Exit. */
   #last(frame: FrameOf<'detached'>): void {
-    if (frame.state !== 'lost' && frame.state !== 'expired') throw new AppError('malformed', `the last word is that it is ${frame.state}`)
+    if (frame.state !== 'lost' && frame.state !== 'expired') throw new AppError('malformed', `the last state is ${frame.state}`)
     this.#end({ kind: 'state', frame })
   }
 
@@ -155,7 +153,7 @@ export class AttachedStream {
     const { clock, transport } = this.#components
     // A transport within this daemon cannot be silent.
     if (transport.peer.number !== 0 && this.#liveness.check(transport.heard) === 'silent')
-      return this.#end({ kind: 'lost', error: new Error('nothing comes any more') })
+      return this.#end({ kind: 'lost', error: new Error('no more data arrives') })
     if (transport.peer.number === 0) this.#liveness.check(0)
     if (this.#liveness.renewalDue) {
       transport.send({ type: 'lease_renew', request_id: this.#requestId })
@@ -285,7 +283,7 @@ export class AttachedRun {
   /** The outcome from a verified Exit. Throws `peer_rejected` for an invalid Exit. */
   outcomeOf(frame: SignedBody, peer: RunPeer, own: PeerKeys): RunOutcome {
     const read = readExitOf(frame, this.#init.target, peer, own)
-    if (typeof read === 'string') throw new AppError('peer_rejected', `the end of the run is not to be believed: ${read}`)
+    if (typeof read === 'string') throw new AppError('peer_rejected', `the end of the run is not valid: ${read}`)
     const problem = compareOutput(read.exit, this.#output, this.#warnings)
     return outcomeOf(read.exit, problem, {
       requestId: this.#init.target.request_id,
@@ -320,8 +318,8 @@ export class AttachedRun {
     const { state, stdout_before, stderr_before, kept, request_sha256 } = frame
     if (state === 'unknown' || state === 'expired') throw unknownRun(state)
     if (kept < this.next)
-      throw new AppError('bad_request', `${this.next} bytes of output are to be left out, and ${kept} are kept`, {
-        data: { bytes_kept: kept, next: `begin with byte ${kept} at most; with 0, all that is kept is shown` },
+      throw new AppError('bad_request', `the output was requested from byte ${this.next}, and the target keeps ${kept} bytes`, {
+        data: { bytes_kept: kept, next: `start at byte ${kept} or before; 0 shows all stored output` },
       })
     if (!target.request_sha256.some((hex) => equalBytes(fromHex(hex), request_sha256)))
       throw new AppError('malformed', `it is for the Request ${toHex(request_sha256)}, which this agent did not send`)

@@ -309,6 +309,8 @@ interface AttachedOnce {
 const NOBODY: RunPeer = { number: -1, agentId: '', machineId: '', agentPublicKey: new Uint8Array(0) }
 
 const lostFor = (error: Error): AppError =>
-  isAppError(error) ? error : new AppError('peer_unreachable', `the agent was lost and not found again: ${error.message}`, { cause: error })
+  isAppError(error)
+    ? error
+    : new AppError('peer_unreachable', `the connection to the agent was lost and not restored: ${error.message}`, { cause: error })
 
 const isLoss = (error: unknown): error is AppError => isAppError(error, 'peer_unreachable') || isAppError(error, 'timeout')

@@ -42,8 +42,7 @@ export const requestOnce = async (
             data: NEXT,
           }),
         )
-      else if (isAppError(error, 'malformed'))
-        answer.reject(new AppError('peer_rejected', `the answer is not to be believed: ${error.message}`))
+      else if (isAppError(error, 'malformed')) answer.reject(new AppError('peer_rejected', `the answer is not valid: ${error.message}`))
       else lost('peer_unreachable', `the connection broke before the agent answered: ${error.message}`)
     }
     if (transport.closed)

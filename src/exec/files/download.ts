@@ -62,7 +62,7 @@ class ChunkRead {
   push(data: Uint8Array): void | Promise<void> {
     if (this.#isOver || data.length === 0) return undefined
     this.#missing -= data.length
-    if (this.#missing < 0) throw new AppError('file_error', 'the agent sent more than was asked for')
+    if (this.#missing < 0) throw new AppError('file_error', 'the agent sent more than requested')
     this.#waiting.push(data)
     this.#waitingBytes += data.length
     this.#ahead.add(data.length)
@@ -72,8 +72,7 @@ class ChunkRead {
 
   /** The run has ended. */
   end(failure: { readonly error: unknown } | null): void {
-    this.#failure =
-      failure ?? (this.#missing === 0 ? null : { error: new AppError('file_error', 'the agent sent less than was asked for') })
+    this.#failure = failure ?? (this.#missing === 0 ? null : { error: new AppError('file_error', 'the agent sent less than requested') })
     this.#missing = 0
     this.#isOver = true
     this.#news.notifyAll()

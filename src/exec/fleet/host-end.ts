@@ -85,7 +85,7 @@ const WHY_STOPPED: Readonly<Record<NotStartedReason, string>> = {
   canary_failed: 'a canary host failed',
   max_failures_reached: '--max-failures was reached',
   deadline_over: '--deadline was reached',
-  caller_left: 'the client has gone',
+  caller_left: 'the client has disconnected',
   fanout_cancelled: 'the fan-out was cancelled',
   shutting_down: 'the daemon was stopping',
 }

@@ -67,7 +67,7 @@ export class Attachment implements Carried {
     try {
       const frame = execFrame.decode(bytes)
       if (frame.type === 'lease_renew') return
-      if (frame.type !== 'ack') return this.violated(`${frame.type} from who is attached`)
+      if (frame.type !== 'ack') return this.violated(`${frame.type} from an attached client`)
       if (frame.request_id !== this.#init.kept.record.request_id) return this.#deps.counters.count('malformed_frames')
       this.#outbox.ack(frame)
     } catch (error) {
@@ -85,7 +85,7 @@ export class Attachment implements Carried {
 
   violated(what: string): void {
     this.#deps.counters.count('malformed_frames')
-    this.#deps.log.info({ request_id: this.#init.kept.record.request_id, what }, 'a peer broke the protocol of an attach')
+    this.#deps.log.info({ request_id: this.#init.kept.record.request_id, what }, 'an attached client broke the protocol')
     this.#leave()
   }
 

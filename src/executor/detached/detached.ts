@@ -75,7 +75,7 @@ export class Detached {
     const forgotten = async (record: DetachedRecord): Promise<boolean> => !reports.hasJournal || this.#forgotten(record, 'time')
     const neverBegan = async (record: DetachedRecord): Promise<Uint8Array> => {
       const subject = { key: keyOf(record), argv: [], requestSha256: record.request_sha256 }
-      return reports.denied(subject, 'approval_denied', 'it waited to be allowed when this daemon went away, and never began')
+      return reports.denied(subject, 'approval_denied', 'the daemon stopped while it waited for an approval, and it never began')
     }
     this.#runs = new DetachedRunStore({ clock, log, forgotten, neverBegan }, init)
   }
@@ -153,7 +153,7 @@ export class Detached {
       .then((frame) => outlet.send(frame))
       .catch((error: unknown) => {
         const { request_id } = request
-        this.#deps.log.error({ request_id, error: errorText(error) }, 'a question about a detached run could not be answered')
+        this.#deps.log.error({ request_id, error: errorText(error) }, 'a query about a detached run could not be answered')
       })
     return { stream: waiterOn(outlet), answered: answered.finally(() => outlet.close()) }
   }
@@ -177,7 +177,7 @@ export class Detached {
     const isAtEnd = kept.record.state === 'ended' && request.from >= keptBefore(kept.written)
     if (!isAtEnd && !this.#hasRoom(place))
       return this.#once(asked, async () =>
-        reports.denied(subject, 'concurrency_limit_reached', 'as many as may are attached to detached runs already'),
+        reports.denied(subject, 'concurrency_limit_reached', 'too many clients are attached to detached runs'),
       )
     this.#attached.add(place)
     const attachment = new Attachment(this.#deps, { kept, outlet, from: request.from })

@@ -99,7 +99,7 @@ export class RecordFiles {
       try {
         known.set(name, await this.#read(name))
       } catch (error) {
-        this.#log.warn({ file, error: errorText(error) }, 'the record of a detached run cannot be believed, and is removed')
+        this.#log.warn({ file, error: errorText(error) }, 'the record of a detached run is not valid, and is removed')
         await this.#clear(file)
       }
     }
@@ -114,7 +114,7 @@ export class RecordFiles {
   /** A file that cannot be removed does not prevent the start. */
   async #clear(file: string): Promise<void> {
     await rm(join(this.#directory, file), { force: true }).catch((error: unknown) => {
-      this.#log.warn({ file, error: errorText(error) }, 'what was left of a detached run cannot be removed, and stays')
+      this.#log.warn({ file, error: errorText(error) }, 'files of a detached run cannot be removed, and stay')
     })
   }
 
@@ -138,7 +138,7 @@ export class RecordFiles {
     try {
       const info = await file.stat()
       assertOursAlone(path, info, 0o600)
-      if (!info.isFile() || info.size > MAX_RECORD) throw new Error('is no record')
+      if (!info.isFile() || info.size > MAX_RECORD) throw new Error('is not a record')
       return detachedRecord.decode(await file.readFile())
     } finally {
       await file.close()

@@ -131,7 +131,7 @@ export class HostEnrolment {
   /** Makes the request for a stream to the operator. Throws `peer_rejected` for a link to any other agent or machine. */
   sign(call: Extract<ToExecutor, { type: 'enrol_sign' }>, link: PeerLink): Uint8Array {
     const open = this.#open
-    if (open?.number !== call.ask) throw new AppError('not_found', 'the enrolment was given up')
+    if (open?.number !== call.ask) throw new AppError('not_found', 'the enrolment was cancelled')
     const { agentId, machineId, secret } = this.#token
     if (link.agentId !== agentId || link.machineId !== machineId)
       throw new AppError('peer_rejected', 'another agent answered at the address of the operator')

@@ -140,7 +140,7 @@ export class ExecutorLinks {
   /** Responder: verifies M3. From now on the nonce of M2 is also the nonce of the handshake's own stream. */
   finish(handle: number, m2: Uint8Array, m3: Uint8Array): PeerLink {
     const { peerMachine, m1, reply } = this.#take(handle, 'responder')
-    if (reply === null || !equalBytes(linkM2.decode(m2).core, reply.core)) throw rejected('M2 is not the one we wrote')
+    if (reply === null || !equalBytes(linkM2.decode(m2).core, reply.core)) throw rejected('M2 differs from the one that was sent')
     const { agent_signature, machine_signature } = linkM3.decode(m3)
     const machines: LinkMachines = { machine_initiator: peerMachine, machine_responder: this.#own.machineId }
     const theirs = initiatorTranscript(machines, m1, m2)

@@ -71,7 +71,7 @@ export class PeerRevocations {
   #complain(link: PeerLink, error: unknown): void {
     const { counters, log } = this.#deps
     if (isAppError(error, 'malformed')) counters.count('malformed_frames')
-    log.warn({ agent: shortId(link.agentId), error: errorText(error) }, 'a revocation could not be taken')
+    log.warn({ agent: shortId(link.agentId), error: errorText(error) }, 'a revocation was not accepted')
   }
 }
 
@@ -128,7 +128,7 @@ export class PeerSuccessions {
       await this.#follow(link, contacts.byAgent(steps.at(-1)!.from)!, steps)
     } catch (error) {
       if (isAppError(error, 'malformed')) counters.count('malformed_frames')
-      log.warn({ agent: shortId(link.agentId), error: errorText(error) }, 'the new key of an agent was not followed')
+      log.warn({ agent: shortId(link.agentId), error: errorText(error) }, 'the new key of an agent was not accepted')
     }
   }
 
@@ -136,14 +136,14 @@ export class PeerSuccessions {
     const { authority, contacts, log } = this.#deps
     for (const step of steps) verifySuccession(step)
     const problem = this.#problem(link, contact, steps)
-    if (problem !== null) return this.#refuse(`${contact.name} (${contact.agent_id}) is said to be agent ${link.agentId} now: ${problem}`)
+    if (problem !== null) return this.#refuse(`${contact.name} (${contact.agent_id}) claims to be agent ${link.agentId} now: ${problem}`)
     const { agentId: agent, machineId: machine } = link
     const detail = `${contact.name}, formerly ${contact.agent_id}`
     await authority.announce({ operation: 'contact_succeed', agent, machine, level: contact.trust, detail }, { widens: true })
     await contacts.succeed(contact.agent_id, { agentId: agent, publicKey: link.agentPublicKey })
     log.warn(
       { agent, formerly: contact.agent_id, name: contact.name },
-      'a contact has a new key; what an ACL says of the one before is not for it',
+      'a contact has a new key; ACL entries for its old key do not apply to it',
     )
   }
 
@@ -153,7 +153,7 @@ export class PeerSuccessions {
     const other = contacts.byAgent(agentId)
     if (other !== null) return `that is the contact ${other.name} already`
     if (contact.formerly.includes(agentId)) return 'it had that key before'
-    if (steps.some((step) => step.machineId !== machineId)) return 'it was said on another machine than that which says it'
+    if (steps.some((step) => step.machineId !== machineId)) return 'it names another machine than its sender'
     // Otherwise a thief of the old key could announce a successor from any machine.
     if (contact.machines.length === 0) return 'the contact is pinned to no machine'
     if (!contact.machines.includes(machineId)) return 'it comes from a machine that is not pinned'
@@ -167,12 +167,12 @@ export class PeerSuccessions {
     const contact = contacts.list().find(({ formerly }) => way.some(({ from }) => formerly.includes(from)))
     if (contact === undefined || contact.agent_id === link.agentId || contact.formerly.includes(link.agentId)) return
     for (const step of way) verifySuccession(step)
-    await this.#refuse(`${contact.name} is agent ${contact.agent_id}, and a key that it had before names ${link.agentId} as well`)
+    await this.#refuse(`${contact.name} is agent ${contact.agent_id}, and one of its earlier keys also names ${link.agentId}`)
   }
 
   async #refuse(problem: string): Promise<void> {
     const { authority, log } = this.#deps
-    log.warn({ problem }, 'the new key of a contact was not followed')
+    log.warn({ problem }, 'the new key of a contact was not accepted')
     await authority.refused('contact_succeed', new AppError('conflict', problem))
   }
 }

@@ -124,7 +124,7 @@ export class LocalExecutorService implements LocalExecutor {
   #target(session: string): { readonly target: string; readonly targets: TargetRunner } {
     const { target } = this.#engine.session(session).rights
     const { targets } = this.#engine.services
-    if (target === null || targets === null) throw new AppError('conflict', 'the session is for this host, and for no target')
+    if (target === null || targets === null) throw new AppError('conflict', 'the session is for this host, not for a target')
     return { target, targets }
   }
 
@@ -134,7 +134,7 @@ export class LocalExecutorService implements LocalExecutor {
       try {
         return await ask()
       } catch (error) {
-        throw signal.aborted && !isAppError(error) ? new AppError('conflict', 'the caller has gone') : error
+        throw signal.aborted && !isAppError(error) ? new AppError('conflict', 'the client has disconnected') : error
       }
     })
   }
@@ -145,7 +145,8 @@ export class LocalExecutorService implements LocalExecutor {
       if (this.#inWork[kind] > MAX_PORT_CALLS) throw new AppError('rate_limited', `too many ${kind} at once`)
       return await work()
     } catch (error) {
-      if (!isAppError(error)) this.#engine.services.log.error({ error: errorText(error) }, 'a call of a door failed inside')
+      if (!isAppError(error))
+        this.#engine.services.log.error({ error: errorText(error) }, 'a call of an interface failed with an internal error')
       throw boundedError(error)
     } finally {
       this.#inWork[kind] -= 1

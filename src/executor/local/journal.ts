@@ -151,7 +151,7 @@ export class LocalJournal {
     try {
       return (await this.#recalled?.find(keySha256)) ?? null
     } catch (error) {
-      throw new AppError('journal_unavailable', `whether the key was used cannot be read: ${errorText(error)}`, { cause: error })
+      throw new AppError('journal_unavailable', `cannot read whether the key was used: ${errorText(error)}`, { cause: error })
     }
   }
 

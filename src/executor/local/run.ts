@@ -229,7 +229,7 @@ export class LocalRun implements LocalRunHandle {
         await report.refused(error)
         this.#started.reject(error)
       } else {
-        this.#log.error({ request_id: this.requestId, error: errorText(error) }, 'a run failed inside')
+        this.#log.error({ request_id: this.requestId, error: errorText(error) }, 'a run failed with an internal error')
         report.lost()
       }
     }

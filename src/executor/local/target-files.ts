@@ -79,7 +79,7 @@ const requireTime = (expected: string | null, status: FileStatusJson | null, pat
 const asLocal = (error: unknown, path: string): unknown => {
   if (!isAppError(error, 'file_error') && !isAppError(error, 'file_not_found')) return refusalOf(error, path)
   const { code: errno, request_id } = error.data
-  if (errno === 'EEXIST') return conflict(path, 'exists', 'there is something already')
+  if (errno === 'EEXIST') return conflict(path, 'exists', 'it exists already')
   if (errno === 'ESTALE') return conflict(path, 'changed', 'it was changed meanwhile')
   return new AppError(error.code, error.message, { cause: error, data: { path, errno, request_id } })
 }
@@ -161,10 +161,10 @@ export class TargetFileCalls {
     if (part.length === 0) return gathered.take()
     const { body } = await this.#files.download(path, part, this.#share.signal)
     for await (const data of body) {
-      if (gathered.length + data.length > part.length) throw new AppError('file_error', `${path}: more came than was asked for`)
+      if (gathered.length + data.length > part.length) throw new AppError('file_error', `${path}: the target sent more than requested`)
       gathered.add(data)
     }
-    if (gathered.length < part.length) throw new AppError('file_error', `${path}: less came than was asked for`)
+    if (gathered.length < part.length) throw new AppError('file_error', `${path}: the target sent less than requested`)
     return gathered.take()
   }
 

@@ -66,7 +66,7 @@ const plan = async (
   { files, share }: { readonly files: TargetFileCalls; readonly share: TimeSlice },
 ): Promise<PlannedChange> => {
   if (change.kind === 'add') {
-    if ((await files.status(path)) !== null) throw conflict(path, 'exists', 'there is something already')
+    if ((await files.status(path)) !== null) throw conflict(path, 'exists', 'it exists already')
     return { path, old: null, data: Buffer.from(change.content) }
   }
   const { data: old, status } = await files.whole(path)

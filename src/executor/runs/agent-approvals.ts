@@ -199,7 +199,7 @@ export class CoApproval {
   async collect(signal: AbortSignal): Promise<AgentsApproval | NotGiven> {
     const { clock } = this.#deps
     const { of } = this.#init
-    const onAbort = (): void => this.#settle({ reason: 'approval_denied', detail: 'it is not wanted any more' })
+    const onAbort = (): void => this.#settle({ reason: 'approval_denied', detail: 'the approval is no longer needed' })
     signal.addEventListener('abort', onAbort, { once: true })
     if (signal.aborted) onAbort()
     const timer = clock.setTimeout(() => this.#late(), Math.max(0, of.expires_at_ms - clock.now()))
@@ -239,7 +239,7 @@ export class CoApproval {
     const approval = countStatements(this.#statements, of)
     if (approval !== null) return this.#settle(approval)
     if (this.given + this.#open.size >= of.needed) return
-    this.#settle({ reason: 'approval_denied', detail: `${this.#sofar()}; too few are left that could` })
+    this.#settle({ reason: 'approval_denied', detail: `${this.#sofar()}; too few approvers are left` })
   }
 
   #late(): void {
@@ -252,7 +252,7 @@ export class CoApproval {
         .filter((one) => one.decision === decision)
         .map(({ agent_id }) => shortId(agent_id))
         .join(', ') || 'none'
-    return `${this.given} of ${this.needed} approvals of other agents came (allowed: ${of('allow')}; refused: ${of('deny')})`
+    return `${this.given} of ${this.needed} approvals of other agents arrived (allowed: ${of('allow')}; refused: ${of('deny')})`
   }
 
   #settle(result: AgentsApproval | NotGiven): void {

@@ -35,7 +35,7 @@ export class ApprovalQuota {
     if (own.length >= MAX_WAITING_OF_AGENT) return `${own.length} runs of this agent wait for an approval already`
     if (all.length >= MAX_WAITING_RUNS) return `${all.length} runs wait for an approval already`
     if (stdinOf(all) > MAX_WAITING_STDIN || stdinOf(own) > MAX_WAITING_STDIN_OF_AGENT)
-      return 'runs that wait for an approval hold all the stdin that they may'
+      return 'runs that wait for an approval hold the maximum of stdin'
     if (!this.#rate.allows(agentId)) return 'this agent has sent too many approval requests; try again in a moment'
     const run = { agentId, ahead }
     this.#runs.add(run)

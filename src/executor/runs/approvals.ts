@@ -138,7 +138,7 @@ export class Approvals {
     } finally {
       late.cancel()
       // Withdraws the requests that are still open.
-      settled.abort(new AppError('approval_denied', 'it is decided'))
+      settled.abort(new AppError('approval_denied', 'it was decided'))
     }
   }
 

@@ -37,9 +37,9 @@ import type { RunSubject } from './reports.ts'
 
 /** Details for the audit log. */
 const SENDER_PROBLEMS = {
-  replayed: 'the nonce of its stream was used before, or never given out, or another one was signed',
-  wrong_party: 'it names other parties than those of the link',
-  wrong_signature: 'its signature does not fit',
+  replayed: 'the nonce of its stream was used before, was never issued, or differs from the signed one',
+  wrong_party: 'its parties differ from those of the link',
+  wrong_signature: 'its signature is wrong',
 } as const
 
 /** Requesters look for a lost run no longer than this after a start. */

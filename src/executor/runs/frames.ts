@@ -60,8 +60,8 @@ export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   duration_cap_hit: 'the time limit was reached; the process received SIGTERM',
   timeout_clamped: 'the timeout is above the limit; the limit applies',
   cancelled: 'the requester cancelled the run',
-  lease_expired: 'the requester fell silent',
-  peer_disconnected: 'the connection to the requester is gone',
+  lease_expired: 'the requester stopped responding',
+  peer_disconnected: 'the connection to the requester was lost',
   stdin_mismatch: 'stdin differs from what the request announced',
   descendant_held_output: 'a descendant of the process keeps its output open; reading has stopped',
   output_lost:
@@ -69,13 +69,13 @@ export const WARNING_TEXT: Readonly<Record<WarningKind, string>> = {
   daemon_stopping: 'the executing daemon is stopping',
   access_revoked: 'the requester may no longer run commands on this machine',
   ended_by_operator: 'the operator of the executing host ended the run',
-  descendants_may_survive: 'a process that the run started may still live: it was not found, or may not be killed',
+  descendants_may_survive: 'a process of the run may still be running: it was not found, or could not be killed',
   descendants_ended: 'the command ended and left processes running; they were ended',
   target_draining: 'the target is draining; the requester asks again when it is back',
   session_recorded: 'the target records what this session shows, and not what is typed',
   session_watchable: 'operators of the target may look on',
   session_watched: 'an operator of the target looks on',
-  recording_failed: 'the target must record this session and could not go on; the program was ended',
+  recording_failed: 'the target could not continue the required recording, and ended the program',
 }
 
 export interface Warning {

@@ -64,7 +64,7 @@ export class PeerApprovals {
 
   admit(asked: RequestedApproval): AnsweredStream | ApprovalDenial {
     const read = readApprovalRequest(asked, (id) => this.#deps.trustEvaluator.nameOf(id))
-    if (typeof read === 'string') return { reason: 'approval_denied', detail: `it asked for an approval; its question is none: ${read}` }
+    if (typeof read === 'string') return { reason: 'approval_denied', detail: `it sent an invalid approval request: ${read}` }
     const { agentId } = asked.link
     const leave = this.#room.enter(agentId, 0)
     if (typeof leave === 'string') return { reason: 'concurrency_limit_reached', detail: `it asked for an approval; ${leave}` }
@@ -79,7 +79,7 @@ export class PeerApprovals {
       const answer = await this.#decide(asked, read, stream.withdrawn)
       asked.outlet.send(isDenial(answer) ? await reports.denied(asked.subject, answer.reason, answer.detail) : answer)
     } catch (error) {
-      log.error({ request_id: asked.subject.key.request_id, error: errorText(error) }, 'a question for an approval could not be answered')
+      log.error({ request_id: asked.subject.key.request_id, error: errorText(error) }, 'an approval request could not be answered')
     } finally {
       stream.answered()
       asked.outlet.close()
@@ -98,7 +98,7 @@ export class PeerApprovals {
       // The approval service is full or stopping. The approver refused nothing, so the request may be sent again.
       if (!by.startsWith('human:')) return none('reason' in opened ? opened.detail : 'no approver decided it')
       if (opened.kind === 'approval')
-        return spendApproval(opened.approval) ? await this.#sign(request, 'allow') : none('its answer was used')
+        return spendApproval(opened.approval) ? await this.#sign(request, 'allow') : none('its answer was used before')
       return opened.reason === 'approval_denied' ? await this.#sign(request, 'deny') : none(opened.detail)
     } catch (error) {
       return none(errorText(error))
@@ -148,7 +148,7 @@ class PeerApproval implements Carried, Pick<PeerRun, 'end' | 'kill'> {
       const frame = execFrame.decode(bytes)
       if (frame.type === 'lease_renew') return
       if (frame.type === 'cancel') return this.end('cancelled')
-      this.violated(`${frame.type} behind a question`)
+      this.violated(`${frame.type} after an approval request`)
     } catch (error) {
       this.violated(errorText(error))
     }
@@ -188,7 +188,7 @@ const readApprovalRequest = ({ request, link }: RequestedApproval, nameOf: (id: 
   if (problem !== null) return problem
   const said = fields as unknown as ApprovalRequest
   if (said.asker.kind !== 'mesh') return 'its requester is not an agent'
-  if (said.permit_sha256 !== toHex(request.permit_sha256)) return 'it is of another permit'
+  if (said.permit_sha256 !== toHex(request.permit_sha256)) return 'it is for another permit'
   return {
     ...said,
     door: 'mesh',

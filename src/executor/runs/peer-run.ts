@@ -185,7 +185,7 @@ export class PeerRun {
     try {
       await output.finish(await this.#toTheEnd())
     } catch (error) {
-      this.#deps.log.error({ request_id: requestId, error: errorText(error) }, 'a run failed inside')
+      this.#deps.log.error({ request_id: requestId, error: errorText(error) }, 'a run failed with an internal error')
       reporter?.lost()
       await output.finish(null)
     }

@@ -50,7 +50,7 @@ export class Reports {
     try {
       return journal === null ? { runs: [], since: Number.NaN } : await lastBegun(journal.path, MAX_RECENT_RUNS)
     } catch (error) {
-      log.error({ error: errorText(error) }, 'which runs began before this start cannot be read: an id of theirs may run again')
+      log.error({ error: errorText(error) }, 'cannot read which runs began before this start: their request IDs may run again')
       return { runs: [], since: Number.NaN }
     }
   }

@@ -14,6 +14,6 @@ export interface DhtDialer {
 /** For a DHT that only uses existing connections. */
 export const NO_DHT_DIALS: DhtDialer = {
   named: () => undefined,
-  reach: async () => Promise.reject(new AppError('conflict', 'nobody is dialled for the hash table')),
+  reach: async () => Promise.reject(new AppError('conflict', 'the DHT may not dial')),
   met: () => undefined,
 }

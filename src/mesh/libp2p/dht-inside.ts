@@ -84,7 +84,7 @@ const isInside = (dht: KadDHT): dht is Inside =>
   Object.entries(MEMBERS).every(([part, members]) => members.every((member) => member in Object(Reflect.get(dht, part))))
 
 const insideOf = (dht: KadDHT): Inside => {
-  if (!isInside(dht)) throw new TypeError('the hash table has not the members that we rely on')
+  if (!isInside(dht)) throw new TypeError('the DHT library lacks members that x0x uses')
   return dht
 }
 
@@ -97,7 +97,7 @@ export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, way
     const server = asked.get(stream)
     const counting: Pick<Network, 'safeDispatchEvent'> = {
       safeDispatchEvent: (name, event) => {
-        if (++named > MAX_NAMED) throw new AppError('malformed', 'too many machines in one answer of the hash table')
+        if (++named > MAX_NAMED) throw new AppError('malformed', 'too many machines in one DHT answer')
         const { id, multiaddrs } = event.detail
         const machineId = machineIdOf(id)
         if (machineId !== null && server !== undefined) ways.named(machineId, addressesTo(id, directOnes(multiaddrs)), server)
@@ -105,7 +105,8 @@ export const boundAnswers = (dht: KadDHT, asked: WeakMap<Stream, MachineId>, way
       },
     }
     const answer = await ask.call(Object.assign(Object.create(network) as Network, counting), stream, ...question)
-    if (named !== answer.closer.length + answer.providers.length) throw new TypeError('the hash table names machines past us')
+    if (named !== answer.closer.length + answer.providers.length)
+      throw new TypeError('the DHT library names machines that were not counted')
     return answer
   }
 }
@@ -125,14 +126,15 @@ export const guardHashTable = (dht: KadDHT, answerer: Answerer): void => {
     const inTable = async (one: PeerInfo): Promise<PeerInfo[]> => ((await routingTable.find(one.id)) === undefined ? [] : [one])
     return (await Promise.all((await closest(...asked)).map(inTable))).flat()
   }
-  if (!ANSWERED.every((what) => what in rpc.handlers)) throw new TypeError('the hash table names its questions otherwise')
+  if (!ANSWERED.every((what) => what in rpc.handlers)) throw new TypeError('the DHT library has other names for its messages')
   for (const what of Object.keys(rpc.handlers)) if (!ANSWERED.includes(what)) delete rpc.handlers[what]
   const handle = rpc.handleMessage.bind(rpc)
   rpc.handleMessage = async (peer, message) => {
     const machineId = machineIdOf(peer)
     if (machineId === null) throw new AppError('peer_rejected', 'only Ed25519 machines')
     return answerer(machineId, message.type === PUT, async () => {
-      if (message.type === GET && agentOfKey(message.key ?? new Uint8Array()) === null) throw new AppError('malformed', 'no key of ours')
+      if (message.type === GET && agentOfKey(message.key ?? new Uint8Array()) === null)
+        throw new AppError('malformed', 'the key is not that of an agent')
       return handle(peer, message)
     })
   }

@@ -42,7 +42,7 @@ export const QUESTION_MS = 5_000
 const FIXED = { minTimeout: QUESTION_MS, maxTimeout: QUESTION_MS }
 
 const refuse = async (): Promise<never> => {
-  throw new AppError('malformed', 'no record of ours')
+  throw new AppError('malformed', 'not a record of x0x')
 }
 
 /** kad-dht looks up the validator of a namespace by name on an object. Without these, a namespace such as `constructor` would find an inherited member. */
@@ -151,7 +151,7 @@ const boundStream = (stream: Stream, limit: number): Stream => {
     received += event.data.byteLength
     if (received <= limit) return
     event.stopImmediatePropagation()
-    stream.abort(new AppError('rate_limited', 'too much at once for the hash table'))
+    stream.abort(new AppError('rate_limited', 'too many DHT messages at once'))
   })
   return stream
 }

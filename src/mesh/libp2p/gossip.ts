@@ -110,7 +110,7 @@ const isWatched = (pubsub: GossipSub): pubsub is Watched => 'handleReceivedRpc' 
 
 /** Reports every batch and every invalid message to `watch`, because gossipsub has no events for them. */
 export const watchGossip = (pubsub: GossipSub, watch: GossipWatch): void => {
-  if (!isWatched(pubsub)) throw new TypeError('gossip has no way in that could be watched')
+  if (!isWatched(pubsub)) throw new TypeError('gossipsub lacks the method that x0x watches')
   const receive = pubsub.handleReceivedRpc.bind(pubsub)
   pubsub.handleReceivedRpc = async (neighbour, rpc) => {
     const machineId = machineIdOf(neighbour)

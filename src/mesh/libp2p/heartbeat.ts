@@ -24,7 +24,7 @@ const isPinging = (muxer: object): muxer is Pinging =>
  * a busy peer is not pinged. A dead connection ends at most 35 s after its last data.
  */
 export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream, 'abort'>): void => {
-  if (!isPinging(muxer)) throw new TypeError('the muxer has not the members that we rely on')
+  if (!isPinging(muxer)) throw new TypeError('the muxer lacks members that x0x uses')
   const [ping, onData] = [muxer.ping.bind(muxer), muxer.onData.bind(muxer)]
   const last = { heard: Number.NEGATIVE_INFINITY, ping: Number.NEGATIVE_INFINITY }
   muxer.onData = (data) => {
@@ -44,7 +44,7 @@ export const endUnanswered = (muxer: StreamMuxer, connection: Pick<MessageStream
       // On a slow path, the answer may queue behind other data, so silence counts from the last data.
       const left = last.heard > now ? last.heard + PING_PATIENCE_MS - performance.now() : 0
       if (left > 0) return void (late = judgeIn(left))
-      const reason = new AppError('timeout', `no sign of life for ${PING_PATIENCE_MS / 1000} s`)
+      const reason = new AppError('timeout', `no data for ${PING_PATIENCE_MS / 1000} s`)
       muxer.abort(reason)
       connection.abort(reason)
     }

@@ -79,7 +79,7 @@ export const trafficMeterOf = (connection: object): TrafficMeter | null =>
  */
 export const openProposed = async (connection: object, protocol: string): Promise<Stream> => {
   const { muxer, maConn } = connection as { readonly muxer?: StreamMuxer; readonly maConn?: MessageStream }
-  if (muxer === undefined || maConn === undefined) throw new TypeError('the connection has not the members that we rely on')
+  if (muxer === undefined || maConn === undefined) throw new TypeError('the connection lacks members that x0x uses')
   if (maConn.status !== 'open') throw new AppError('peer_unreachable', `the connection is ${maConn.status}`)
   return muxer.createStream({ protocol })
 }
@@ -94,7 +94,7 @@ export const guardedMuxer =
     const factory = make(components)
     const createStreamMuxer = (connection: MessageStream): StreamMuxer => {
       const muxer = factory.createStreamMuxer(connection)
-      if (!isMuxer(muxer)) throw new TypeError('the muxer has not the members that we rely on')
+      if (!isMuxer(muxer)) throw new TypeError('the muxer lacks members that x0x uses')
       const bounded: Bounded = connection
       bounded.maxWriteBufferLength = MAX_CONNECTION_BACKLOG
       meterInput(muxer, connection)
@@ -158,7 +158,7 @@ const held = new WeakMap<Stream, () => boolean>()
 
 /** Holds the peer's window on this stream while `isHeld` returns true. Call the returned function when that may have changed. */
 export const holdWindow = (stream: Stream, isHeld: () => boolean): (() => void) => {
-  if (!isWindowed(stream)) throw new TypeError('the streams of the muxer have not the members that we rely on')
+  if (!isWindowed(stream)) throw new TypeError('the streams of the muxer lack members that x0x uses')
   held.set(stream, isHeld)
   return () => {
     if (stream.status === 'open') stream.sendWindowUpdate()
@@ -167,7 +167,7 @@ export const holdWindow = (stream: Stream, isHeld: () => boolean): (() => void) 
 
 /** Delays window updates until `QUIET_WINDOW` is used, because each is a separate packet. */
 const quietWindow = (stream: Stream): Stream => {
-  if (!isWindowed(stream)) throw new TypeError('the streams of the muxer have not the members that we rely on')
+  if (!isWindowed(stream)) throw new TypeError('the streams of the muxer lack members that x0x uses')
   const update = stream.sendWindowUpdate.bind(stream)
   stream.sendWindowUpdate = () => {
     const used = stream.recvWindow - stream.recvWindowCapacity

@@ -34,7 +34,7 @@ const isDecrypting = (connection: object): connection is Decrypting => 'decrypt'
 /** Joins the pieces of a large message, because Noise would copy them twice. An empty message ends the connection, because it never reaches the muxer and its meter. */
 const guarded = <Secured extends { connection: object }>(secured: Secured): Secured => {
   const { connection } = secured
-  if (!isDecrypting(connection)) throw new TypeError('the encrypted connection has not the members that we rely on')
+  if (!isDecrypting(connection)) throw new TypeError('the encrypted connection lacks members that x0x uses')
   const decrypt = connection.decrypt.bind(connection)
   connection.decrypt = (message) => decrypt(message instanceof Uint8Array ? message : message.subarray())
   const { decoder } = connection
@@ -42,7 +42,7 @@ const guarded = <Secured extends { connection: object }>(secured: Secured): Secu
   decoder.lengthDecoder = (bytes) => {
     if (bytes.length < LENGTH_BYTES) throw NOT_YET
     const length = lengthDecoder(bytes)
-    if (length <= AEAD_TAG_BYTES) throw new AppError('malformed', 'a message of Noise that holds nothing')
+    if (length <= AEAD_TAG_BYTES) throw new AppError('malformed', 'an empty Noise message')
     return length
   }
   holdWrites(connection)
@@ -51,7 +51,7 @@ const guarded = <Secured extends { connection: object }>(secured: Secured): Secu
 
 /** Requires the muxer to be agreed in Noise's handshake payload. Otherwise multistream-select would answer any number of proposals before there is a meter. */
 const demandMuxer = <Secured extends { streamMuxer?: unknown }>(secured: Secured): Secured => {
-  if (secured.streamMuxer === undefined) throw new AppError('peer_rejected', 'no muxer was agreed on with Noise')
+  if (secured.streamMuxer === undefined) throw new AppError('peer_rejected', 'the Noise handshake negotiated no muxer')
   return secured
 }
 

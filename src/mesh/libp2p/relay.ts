@@ -61,7 +61,7 @@ export class RelayClient {
       maxInboundStopStreams: MAX_CARRIED_OF_MACHINE,
       maxOutboundStopStreams: MAX_CARRIED_OF_MACHINE,
     })(guarded(components, this.#isRelay))
-    if (!isRelaying(transport)) throw new TypeError('the transport by relays has not the members that we rely on')
+    if (!isRelaying(transport)) throw new TypeError('the relay transport lacks members that x0x uses')
     const store = transport.reservationStore
     // A machine that could not relay before may do so later. `Relays` decides which machines to ask, and how often.
     store.relayFilter = { has: () => false, add: () => undefined }
@@ -146,7 +146,7 @@ export const relayServer =
         defaultDurationLimit: MAX_CARRIED_MS,
       },
     })(guarded(components, (machineId) => rules.mayUse(machineId)))
-    if (!isServer(server)) throw new TypeError('the relay has not the members that we rely on')
+    if (!isServer(server)) throw new TypeError('the relay lacks members that x0x uses')
     const { onHop } = Object.getPrototypeOf(server) as Server
     const { stopHop } = server
     // libp2p keeps the reservation of an absent machine for an hour, so that an agent could hold one for each machine key that it makes.

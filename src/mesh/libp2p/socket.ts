@@ -15,7 +15,7 @@ const isTcp = (stream: RawStream): stream is TcpStream => 'socket' in stream
 /** libp2p's hook for private networks. Only this hook sees a connection before Noise. */
 export const betweenSocketAndNoise = (): ConnectionProtector => ({
   protect: async (stream) => {
-    if (!isRaw(stream)) throw new TypeError('the connection has not the members that we rely on')
+    if (!isRaw(stream)) throw new TypeError('the connection lacks members that x0x uses')
     if (isTcp(stream)) corkWrites(stream)
     if (stream.direction === 'outbound') agreeEarly(stream)
     else demandEncrypter(stream)

@@ -38,7 +38,7 @@ export class TrafficMeter {
     }
     const { bytes, frames, pings, streams, resets } = this.#unasked
     if (pings + streams + resets === 0 && bytes < METER_EVERY_BYTES && frames < METER_EVERY_FRAMES) return
-    if (!this.#ask()) throw new AppError('rate_limited', 'more than a peer of this standing may send')
+    if (!this.#ask()) throw new AppError('rate_limited', 'more than a peer of this class may send')
   }
 
   #ask(): boolean {

@@ -20,7 +20,7 @@ export const SMALL_WRITE = 16 * 1024
  * the connection, they are sent first. Connections through a relay are not delayed here, but on the connection to the relay.
  */
 export const holdWrites = (connection: object): void => {
-  if (!isEncrypting(connection)) throw new TypeError('the encrypted connection has not the members that we rely on')
+  if (!isEncrypting(connection)) throw new TypeError('the encrypted connection lacks members that x0x uses')
   const below = connection.stream
   if (!('socket' in below)) return
   const write = connection.processSendQueue

@@ -49,7 +49,7 @@ export const openStatement = (
 ): ApproverStatement | string => {
   try {
     if (!eligible(of).includes(approver.agentId)) return 'it is from an agent that may not approve this'
-    if (!verifyAgent(approver.agentPublicKey, APPROVAL_STATEMENT_DOMAIN, signed.body, signed.signature)) return 'its signature does not fit'
+    if (!verifyAgent(approver.agentPublicKey, APPROVAL_STATEMENT_DOMAIN, signed.body, signed.signature)) return 'its signature is wrong'
     const said = approvalStatement.decode(signed.body)
     if (said.approver_agent !== approver.agentId || said.approver_machine !== approver.machineId) return 'it is from another agent'
     if (said.target_agent !== of.target.agentId || said.target_machine !== of.target.machineId) return 'it is for another target'

@@ -128,7 +128,10 @@ test('what cannot be forgotten in the file stays known, in its place', async (t)
   for (const n of [1, 2, 3]) await runs.ask(asked(n))
   await rename(path, `${path}.away`)
   await mkdir(path)
-  await assert.rejects(runs.forget(idOf(2)), refused('bad_runs', /it is not forgotten, because .*detached-runs\.json cannot be written/))
+  await assert.rejects(
+    runs.forget(idOf(2)),
+    refused('bad_runs', /the run was not deleted, because .*detached-runs\.json cannot be written/),
+  )
   assert.deepEqual(ids(runs), [idOf(1), idOf(2), idOf(3)])
   await rm(path, { recursive: true })
   await runs.forget(idOf(2))

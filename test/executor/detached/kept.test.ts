@@ -261,7 +261,7 @@ test('what a start cannot remove keeps no executor from starting, and is said', 
   const said: string[] = []
   const log: Logger = { ...silent, warn: (...words: readonly unknown[]) => void said.push(JSON.stringify(words)) }
   await opened(t, dir, { log })
-  assert.ok(names.every((name) => said.some((text) => text.includes(name) && text.includes('stays'))))
+  assert.ok(names.every((name) => said.some((text) => text.includes(name) && text.includes('and stay'))))
   assert.ok(said.some((text) => text.includes('could not be removed')))
 })
 

@@ -52,7 +52,7 @@ test('when the time is up, those of whom no answer came are named, and nobody is
   const said = await result
   assert.ok('reason' in said)
   assert.equal(said.reason, 'approval_timeout')
-  assert.match(said.detail, /^1 of 2 approvals of other agents came/)
+  assert.match(said.detail, /^1 of 2 approvals of other agents arrived/)
   assert.match(said.detail, new RegExp(`no answer came from ${ids[1]}$`))
   assert.deepEqual([asks.size, clock.pending], [0, 0])
 })

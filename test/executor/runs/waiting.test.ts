@@ -134,7 +134,7 @@ test('a requester that falls silent takes its question with it', async (t) => {
   await place.question()
   await place.nothingWaits()
   await until('it is journalled', async () => (await place.host.events(run.id)).includes('denial'))
-  assert.match(await detailOf(place, run), /fell silent/)
+  assert.match(await detailOf(place, run), /stopped responding/)
 })
 
 test('a cancelled run, a stream closed in peace and a daemon that stops take the question back at once', async (t) => {

@@ -128,7 +128,7 @@ test('SIGHUP never ends it, also while it starts, and takes an ACL only where th
   assert.match(wider.stdout.toString(), /^widens[^]*\n\+ .*"true"[^]*\n- .*"sleep", "1000"/)
   process.kill(daemon.pid, 'SIGHUP')
   assert.deepEqual((await reloads(2)).at(-1), 'refused')
-  assert.match(await daemon.log(), /the ACL was not taken/)
+  assert.match(await daemon.log(), /the ACL was not reloaded/)
   assert.match(await daemon.log(), /true.{1,6}: no single command of the old file has all of this/)
   assert.match(await daemon.log(), /a restart is needed/)
   assert.equal((await daemon.exec(daemon.agentId, ['true'])).status, 255)
