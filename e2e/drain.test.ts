@@ -173,7 +173,7 @@ test('a successor that is killed or interrupted leaves the daemon serving', asyn
     await failed
     const done = await waiting.finished
     assert.deepEqual([done.status, textOf(done)], [0, '5\n'], done.stderr)
-    if (signal === 'SIGINT') assert.match(await next.log(), /cancelled; the running daemon goes on and accepts new runs/)
+    if (signal === 'SIGINT') assert.match(await next.log(), /cancelled; the running daemon continues and accepts new runs/)
     await writeFile(next.logFile, '')
   }
   assert.ok(bob.running)

@@ -219,7 +219,10 @@ test('a key that is revoked, expired or used up, a copied host and a wrong name 
   const token = await tokenOf(ops, '--name', 'web[1-2]', '--uses', '1')
   const first = hostWith(all, 'first', token)
   await first.start()
-  assert.match(await refusalOf(hostWith(all, 'second', token)), /^x0xd: the enrolment key [0-9a-f]{16} is used up: 1 of 1 hosts came$/m)
+  assert.match(
+    await refusalOf(hostWith(all, 'second', token)),
+    /^x0xd: the enrolment key [0-9a-f]{16} is used up: 1 of 1 hosts have enrolled$/m,
+  )
   const more = await tokenOf(ops, '--name', 'web[1-2]', '--uses', '2')
   assert.match(
     await refusalOf(hostWith(all, 'named', more, '--enrol-as', 'web1')),
@@ -425,7 +428,7 @@ test('ten hosts at once with eight uses, and the operator restarts in the middle
   assert.equal(enrolled.length, 8)
   const names = await hostsOf(ops)
   assert.deepEqual(names.toSorted(), ['web1', 'web2', 'web3', 'web4', 'web5', 'web6', 'web7', 'web8'])
-  for (const host of hosts.filter(({ running }) => !running)) assert.match(await host.log(), /is used up: 8 of 8 hosts came/)
+  for (const host of hosts.filter(({ running }) => !running)) assert.match(await host.log(), /is used up: 8 of 8 hosts have enrolled/)
   for (const host of hosts.filter(({ running }) => !running)) await host.stop()
   const ran = await ops.cli(['exec', 'role=web', '--group', '--', 'uname', '-r'])
   assert.equal(ran.status, 0, ran.stderr)

@@ -191,7 +191,7 @@ const EVENTS: { readonly [Name in EventName]: readonly [log: Log, meaning: strin
   ],
   reload: [
     'all',
-    'The ACL was read again (SIGHUP).',
+    'The ACL was reloaded (SIGHUP).',
     {
       outcome: 'see [acl.md](acl.md#reload)',
       file: '',

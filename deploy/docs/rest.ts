@@ -47,7 +47,7 @@ const NOTES: Partial<Readonly<Record<RouteKey, string>>> = {
   'POST /exec/incoming/cancel': 'The requester gets `ended_by_operator`. `conflict` if two agents use this ID and `agent_id` is absent.',
   'GET /exec/events': 'See [Follow run events](#follow-run-events).',
   'GET /agents/{agent}/files':
-    'At most one of `stat`, `list`, `digest` and `upload`. Without them: the bytes, with `Content-Length`, `ETag` (the version), `Last-Modified`, `X0X-File-Mode` and `X0X-File-Mtime-Ms`. `Range: bytes=N-` and `bytes=N-M` with `If-Match` return a part (206). The last bytes of a whole file come when its SHA-256 fits. If the copy fails after the head, the connection ends early. While a request for a file waits for an approval, interim answers (103) have its state as JSON in `X0X-Waiting`.',
+    'At most one of `stat`, `list`, `digest` and `upload`. Without them: the bytes, with `Content-Length`, `ETag` (the version), `Last-Modified`, `X0X-File-Mode` and `X0X-File-Mtime-Ms`. `Range: bytes=N-` and `bytes=N-M` with `If-Match` return a part (206). The last bytes of a whole file come when its SHA-256 matches. If the copy fails after the head, the connection ends early. While a request for a file waits for an approval, interim answers (103) have its state as JSON in `X0X-Waiting`.',
   'PUT /agents/{agent}/files':
     'The body has the bytes, of any length and type. The file gets its name when all have arrived. To resume, ask for `upload`, and send the rest with `offset` and `sha256`.',
   'POST /agents/{agent}/files/directory': 'Directories above it are created too. An existing directory is not an error.',

@@ -166,7 +166,7 @@ const tests = (): void => {
   test('a reload takes an ACL that is narrower', () => {
     allow(SERVED.slice(0, 1))
     host.must('systemctl', 'reload', 'x0xd')
-    assert.match(host.show('x0xd', 'StatusText'), /; the ACL was read again and is in force$/)
+    assert.match(host.show('x0xd', 'StatusText'), /; the new ACL is in force$/)
     assert.match(alice('exec', 'bob', '--', 'sleep', '20').stderr, /denied .*\(argv_not_allowed\)/)
     serves('x0x')
   })

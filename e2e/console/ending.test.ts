@@ -77,7 +77,7 @@ test('there is one host: a second is refused, a dead one is replaced, and its co
   const first = await place.host()
   const second = await place.rexec(['--start-host'])
   assert.equal(second.status, 1)
-  assert.match(second.stderr, /another host of this user runs/)
+  assert.match(second.stderr, /another host of this user is running/)
   assert.equal((await place.run(['echo', 'still'])).stdout, 'still\n')
   const { client, pid } = await goingOn(place, first)
   first.child.kill('SIGKILL')

@@ -131,7 +131,7 @@ export const busyHost = (): BusyHost => {
         entries.filter(({ lines }) => lines[0]!.ts >= rangeStart(Date.now(), within_ms)),
         from,
       ),
-      journals: ['runs here', 'asked of others', 'approvals', `/var/lib/x0x/${'a-long-name/'.repeat(8)}exec.log`],
+      journals: ['audit', 'requests', 'approvals', `/var/lib/x0x/${'a-long-name/'.repeat(8)}exec.log`],
       names: {},
       more: true,
       unread: 0,

@@ -183,7 +183,7 @@ it('no word of a daemon or of a log turns or hides what is next to it, in any vi
       journal: async () => ({
         ...slice,
         rows: [{ lines: [line] }, { lines: [request] }],
-        journals: ['runs here', bad],
+        journals: ['audit', bad],
         names: { a: bad },
         more: true,
         unread: 2,

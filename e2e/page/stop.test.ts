@@ -65,7 +65,7 @@ test(
 
     // The operator is in the log of alice. Without an audit log that is the request log.
     await page.getByRole('navigation').getByRole('link', { name: 'Audit log' }).click()
-    await page.getByRole('combobox', { name: /^Log/ }).selectOption('asked of others')
+    await page.getByRole('combobox', { name: /^Log/ }).selectOption('requests')
     const line = page.getByRole('listitem').filter({ hasText: 'The operator ended a run that this agent requested' })
     await line.locator('summary').click()
     await line.getByText(request_id).waitFor()
@@ -86,7 +86,7 @@ test(
     await output.getByText('ended by the signal').waitFor()
     assert.match(await alice.ok('runs'), new RegExp(`${detached} +bob +ended 3`))
     await page.getByRole('navigation').getByRole('link', { name: 'Audit log' }).click()
-    await page.getByRole('combobox', { name: /^Log/ }).selectOption('asked of others')
+    await page.getByRole('combobox', { name: /^Log/ }).selectOption('requests')
     const entry = page.getByRole('listitem').filter({ hasText: detached })
     await entry.locator('summary').click()
     await entry.getByText('cancel', { exact: true }).waitFor()

@@ -49,7 +49,10 @@ test('a command runs through a rexd of this host, with its output, its exit code
   assert.deepEqual([first.status, first.stdout.toString(), first.stderr], [7, 'out\n', 'err\n'])
   assert.equal((await run(['--config', config, '--', 'sh', '-c', 'kill -9 $$'])).status, 137)
   const timed = await run(['--config', config, '--timeout', '1', '--', 'sleep', '600'])
-  assert.deepEqual([timed.status, timed.stderr], [143, 'rexd: its time was up; --timeout gives another, up to limits.hard_timeout_ms\n'])
+  assert.deepEqual(
+    [timed.status, timed.stderr],
+    [143, 'rexd: its time limit was reached; set another with --timeout, up to limits.hard_timeout_ms\n'],
+  )
   const same = await run(['--config', config, '--cwd', '.', '--', 'pwd'], '', [process.execPath, X0X, 'rexd', 'exec'])
   assert.deepEqual([same.status, same.stdout.toString().endsWith('/root\n')], [0, true])
 })
@@ -88,7 +91,7 @@ test('output that was lost is no success', TIMEOUT, async (t) => {
   t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
   const alone = (await readFile(join(dir, 'log', 'audit.log'), 'utf8')).includes('"containment":"group"')
   // A control group ends what goes on writing with the program.
-  const lost = 'rexd: the end of its output was lost: something that it started was still writing when it had ended\n'
+  const lost = 'rexd: the end of its output was lost: a process that it started was still writing after it ended\n'
   if (alone) assert.deepEqual([status, stderr], [255, lost])
   else {
     assert.equal(status, 0)

@@ -269,7 +269,7 @@ test(withPodman('docker is asked for an image and its files alone, and what it c
     /docker has no image gone:1 \(.*\): docker pull gone:1$/,
     /docker does not answer \(Cannot connect .*\): start it \(systemctl start docker\)/,
     /docker does not let this user in \(permission denied .*\): run it rootless/,
-    /docker does not say what nameless:1 is \(the engine names no id of it\): look with docker image inspect nameless:1$/,
+    /docker does not say what nameless:1 is \(the engine reports no ID of it\): look with docker image inspect nameless:1$/,
   ].entries())
     assert.match(String(said[at + 1]), text)
   assert.deepEqual(

@@ -44,7 +44,7 @@ export const printFailure = (program: string, error: unknown, failure = EXIT_FAI
 }
 
 export const logStopFailures = (log: Logger, failures: readonly StopFailure[]): void => {
-  for (const { name, error } of failures) log.error({ part: name, err: errorText(error) }, 'a part did not stop well')
+  for (const { name, error } of failures) log.error({ part: name, err: errorText(error) }, 'a part did not stop cleanly')
 }
 
 /**
@@ -59,7 +59,7 @@ export const firstCrash = (log: Logger, { unhandledRejections }: { readonly unha
       log.error({ err: error.message, stack: error.stack }, 'stopping after an uncaught error')
       resolve(error)
     }
-    const note = (reason: unknown): void => log.error({ err: errorText(reason) }, 'a promise was rejected and had no handler')
+    const note = (reason: unknown): void => log.error({ err: errorText(reason) }, 'a rejected promise had no handler')
     process.on('unhandledRejection', unhandledRejections === 'stop' ? stop : note)
     // A daemon outlives its terminal, its log and their readers, so lost output is not an error.
     for (const stream of [process.stdout, process.stderr]) stream.on('error', () => undefined)

@@ -48,7 +48,7 @@ export const CP: CommandSpec = {
   ],
   notes: [
     'HOST is a contact name, or at least 6 characters of an agent ID. Paths on an agent are absolute. "-" is standard input or output.',
-    'Several sources need a directory as destination, or a "/" at its end. Symbolic links in a directory are skipped. A file gets its name when all of it has arrived and its SHA-256 fits.',
+    'Several sources need a directory as destination, or a "/" at its end. Symbolic links in a directory are skipped. A file gets its name when all of it has arrived and its SHA-256 matches.',
     'To copy to many hosts, name them as for x0x exec: web[1-20], @group or role=web. A download is from one host.',
     'To resume an interrupted copy, run the same command again.',
     'The ACL of the agent must allow the files. See docs/acl.md.',

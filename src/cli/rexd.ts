@@ -64,7 +64,7 @@ export const REXD_EXEC: CommandSpec = {
   ],
   exits: [
     ['0-254', 'Exit status of the command; 128+n after signal n'],
-    ['141', 'The reader of the output has gone'],
+    ['141', 'The reader of the output has closed it'],
     ['255', 'The command could not run, its end is not known, or its input was not sent'],
     ['2', 'The command line is wrong, or there is input that would not be sent'],
   ],

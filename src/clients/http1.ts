@@ -120,7 +120,7 @@ const readHeaders = async (incoming: Incoming): Promise<Headers> => {
     size += line.length
     if (size > MAX_HEAD) throw malformed('its headers are too long')
     const [, name, value] = /^([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*(.*?)[ \t]*$/.exec(line) ?? []
-    if (name === undefined || value === undefined) throw malformed('a header is none')
+    if (name === undefined || value === undefined) throw malformed('a header is not valid')
     const key = name.toLowerCase()
     if (headers.has(key) && (key === 'content-length' || key === 'transfer-encoding')) throw malformed(`duplicate ${key}`)
     headers.set(key, value)
@@ -184,7 +184,7 @@ const headText = ({ method, path, headers }: HttpCall, length: string): string =
     if (/[^\t\x20-\x7e\x80-\xff]/.test(value)) throw new AppError('bad_request', `${name}: has a character that no header may have`)
     return `${name}: ${value}\r\n`
   })
-  if (/[^\x21-\x7e]/.test(path)) throw new AppError('bad_request', 'the path of a request has a character that it may not have')
+  if (/[^\x21-\x7e]/.test(path)) throw new AppError('bad_request', 'the path of a request has a character that is not allowed')
   return `${method} ${path} HTTP/1.1\r\n${lines.join('')}${length}\r\n`
 }
 

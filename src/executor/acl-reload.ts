@@ -35,7 +35,7 @@ export const reloadAcl = async (
     const text = detail === null ? null : plainText(detail).slice(0, MAX_DETAIL)
     const facts = { file: is.file, outcome, ...(text !== null && { detail: text }) }
     // The operator asked for the reload, so its outcome is logged at the level that is on by default.
-    log.warn(facts, outcome === 'taken' || outcome === 'unchanged' ? 'the ACL was read again' : 'the ACL was not reloaded')
+    log.warn(facts, outcome === 'taken' || outcome === 'unchanged' ? 'the ACL was reloaded' : 'the ACL was not reloaded')
     await journal.append({ event: 'reload', outcome, ...is, detail: text }).catch((error: unknown) => {
       log.error({ error: errorText(error) }, 'a line of the journal could not be written')
     })

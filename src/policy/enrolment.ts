@@ -84,7 +84,7 @@ const judgeAsk = (arrival: EnrolArrival, key: EnrolKey, context: EnrolContext): 
       `the enrolment key ${key.id} expired at ${iso(key.expires_at_ms)}, and the clock of the operator says ${iso(context.nowMs)}`,
     )
   if (key.hosts.length >= key.uses)
-    return refused('used_up', `the enrolment key ${key.id} is used up: ${key.uses} of ${key.uses} hosts came`)
+    return refused('used_up', `the enrolment key ${key.id} is used up: ${key.uses} of ${key.uses} hosts have enrolled`)
   const contact = context.contacts.find((one) => one.agent_id === agentId || one.machines.includes(machineId))
   if (contact !== undefined)
     return refused(

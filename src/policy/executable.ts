@@ -28,7 +28,7 @@ export const findExecutable = (name: string, path = SCRUBBED_PATH): ExecutableLo
   if (barred !== undefined)
     return { kind: 'missing', why: 'not_executable', path: barred, detail: `${barred} exists, but is not executable` }
   const whole = /\s/.test(name)
-    ? '; each word of a command has quotes of its own, as in ["df", "-h"]'
+    ? '; quote each word of a command separately, as in ["df", "-h"]'
     : /[*?]|\[.*\]|\{.*\}/.test(name)
       ? '; wildcards are not allowed in a program name'
       : ''

@@ -38,5 +38,5 @@ export const containedModule = (name: string): unknown => {
     } catch (error) {
       problems.push(error)
     }
-  throw new AggregateError(problems, `none of ${PLACES.join(', ')} is one where programs may be run from`)
+  throw new AggregateError(problems, `programs cannot be run from any of ${PLACES.join(', ')}`)
 }

@@ -226,7 +226,7 @@ export class ProcessTrees implements Startable {
 
   /** From now on, runs that need a control group fail, and other runs get no group. */
   #loseGroups(): void {
-    const why = 'a run could be put into a control group, and the daemon could not come out of it again'
+    const why = 'a run was put into a control group that the daemon could not leave again'
     this.#deps.log.warn({ why }, 'no control groups are made any more')
     if (this.#inForce !== 'cgroup') return
     this.#inForce = 'group'

@@ -164,7 +164,7 @@ export class OutputCut extends Error {
   constructor(result: RunResult) {
     const here = result.stdout.length + result.stderr.length
     const all = result.bytesStdout + result.bytesStderr
-    super(`of ${all} bytes of output ${here} came: the session passes on no more; say maxOutputBytes where less is meant to be enough`)
+    super(`${here} of ${all} bytes of output arrived, because the session forwards no more; set maxOutputBytes if less is enough`)
     this.result = result
   }
 }

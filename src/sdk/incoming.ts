@@ -81,6 +81,6 @@ export const parseIncoming = (text: string, content: Uint8Array | null = null): 
   if (typeof id !== 'number' || method !== undefined || (result === undefined) === (error === undefined))
     throw new RexdProtocolError(`a message is neither an answer nor an event: ${quote(text)}`)
   if (content !== null && !(isFields(result) && result['content'] === ''))
-    throw new RexdProtocolError(`a message with bytes of a file is no answer with an empty content: ${quote(text)}`)
+    throw new RexdProtocolError(`a message with bytes of a file is not an answer with an empty content: ${quote(text)}`)
   return error === undefined ? { kind: 'result', id, result, content } : { kind: 'failure', id, error: errorOf(error) }
 }

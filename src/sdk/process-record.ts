@@ -155,7 +155,7 @@ export class ProcessRecord implements ProcessListener {
     const { stdout, stderr } = this.#streams
     const whole = stdout.bytes === exit.bytes_stdout && stderr.bytes === exit.bytes_stderr
     if (!whole && !exit.truncated && !this.#cut) {
-      const text = `${this.init.process_id} wrote ${exit.bytes_stdout} and ${exit.bytes_stderr} bytes, of which ${stdout.bytes} and ${stderr.bytes} came`
+      const text = `${this.init.process_id} wrote ${exit.bytes_stdout} and ${exit.bytes_stderr} bytes, of which ${stdout.bytes} and ${stderr.bytes} arrived`
       return this.#broken(new RexdProtocolError(text))
     }
     this.queue.end(null)

@@ -57,7 +57,7 @@ export async function* fileParts(
     const result: ReadAnswer = await answer
     if (before !== null && !mayChange) requireSame(before, result, path)
     const data = result.bytes ?? bytesOf(result.content, result.encoding, 'fs.read')
-    if (data.length > asked) throw new RexdProtocolError(`fs.read: ${data.length} bytes, where ${asked} were asked for`)
+    if (data.length > asked) throw new RexdProtocolError(`fs.read: ${data.length} bytes, where ${asked} were requested`)
     at += data.length
     const isLast = !result.truncated || at >= length
     // If a server sends less than requested, parts are read one by one, because the start of the next is unknown.
@@ -67,7 +67,7 @@ export async function* fileParts(
     for (let next = at + chunk * ahead.length; ahead.length < READ_AHEAD && next < end; next += chunk) ask(next)
     yield { data, size: result.size, mtime: result.mtime }
     if (isLast) return
-    if (data.length === 0) throw new RexdProtocolError('fs.read: nothing of a file that goes on')
+    if (data.length === 0) throw new RexdProtocolError('fs.read: no bytes before the end of the file')
     before = result
   }
 }

@@ -243,7 +243,7 @@ export class TargetRouter {
   #known(name: string, where: string, candidates = this.targets): Target {
     const target = this.#targets.get(name)
     if (target !== undefined && candidates.includes(name)) return target
-    const what = target === undefined ? 'no target' : 'it may not choose the target'
+    const what = target === undefined ? 'no target' : 'the client may not choose the target'
     throw new UnknownTarget(`${where}: ${what} ${JSON.stringify(quote(name))}`, { candidates })
   }
 
@@ -258,7 +258,7 @@ export class TargetRouter {
     if (rule !== null) return this.#answer(rule.target, 'path', rule.prefix)
     if (this.#carried !== null) return this.#answer(this.#carried, 'carried', null)
     if (this.#default !== null) return this.#answer(this.#default, 'default', null)
-    throw new UnknownTarget('nothing says which target it is', { candidates: this.targets })
+    throw new UnknownTarget('the target is not given', { candidates: this.targets })
   }
 
   /** The default does not become the last choice, because it was not chosen. */

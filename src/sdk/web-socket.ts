@@ -52,7 +52,7 @@ const addressOf = ({ url, tls = {} }: WebSocketOptions): Address => {
     return { name: quote(url), url: 'ws://localhost/ws', options }
   }
   const parsed = URL.canParse(url) ? new URL(url) : null
-  if (parsed === null || !/^(ws|http)s?:$/.test(parsed.protocol)) throw new TypeError(`url: ${quote(url)} is none of ws:, wss: and unix:`)
+  if (parsed === null || !/^(ws|http)s?:$/.test(parsed.protocol)) throw new TypeError(`url: ${quote(url)} is not a ws:, wss: or unix: URL`)
   if (parsed.username !== '' || parsed.password !== '')
     throw new TypeError('url: must not have a user or password; the token identifies the client')
   parsed.protocol = parsed.protocol.replace('http', 'ws')
@@ -145,7 +145,7 @@ class SocketTransport implements Transport {
       if (this.#socket.readyState === WebSocket.OPEN) this.#socket.ping()
       return
     }
-    this.#fail(new Error(`${this.#name} has said nothing for ${silenceMs} ms`))
+    this.#fail(new Error(`${this.#name} has sent no data for ${silenceMs} ms`))
     this.#socket.terminate()
   }
 

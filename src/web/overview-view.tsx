@@ -42,7 +42,7 @@ const Bars = ({ buckets }: { readonly buckets: readonly PageBucket[] }) => {
         viewBox={`0 0 ${WIDTH * buckets.length} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={`In the last hour ${total} runs succeeded or go on, and ${bad} did not succeed`}
+        aria-label={`In the last hour ${total} runs succeeded or are running, and ${bad} did not succeed`}
       >
         {buckets.map((bucket, at) => (
           <g key={at}>

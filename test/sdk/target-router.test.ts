@@ -57,7 +57,7 @@ test('what says something first decides, in one order', async (t) => {
 
 test('nothing is chosen that nobody named, and what is unknown is told with what there is', async (t) => {
   const one = new TargetRouter({ targets: { only: { transport: nowhere } }, clientName: 'x' })
-  await assert.rejects(one.resolve(), unknown(/^nothing says which target it is; there are only$/))
+  await assert.rejects(one.resolve(), unknown(/^the target is not given; there are only$/))
   await assert.rejects(new TargetRouter({ targets: {}, clientName: 'x' }).resolve(), unknown(/there are none$/))
   const some = router({ defaultTarget: 'local' })
   const candidates = /no target "server-c"; there are local, server-a, server-b$/
@@ -76,7 +76,7 @@ test('nothing is chosen that nobody named, and what is unknown is told with what
 test('a project may choose only what it was given to choose from', async (t) => {
   const { inner } = await project(t, '{"target": "server-b"}')
   const careful = router({ projectTargets: ['server-a'] })
-  await assert.rejects(careful.resolve({ cwd: inner }), unknown(/it may not choose the target "server-b"; there are server-a$/))
+  await assert.rejects(careful.resolve({ cwd: inner }), unknown(/the client may not choose the target "server-b"; there are server-a$/))
 })
 
 test('the nearest file of a project is the one', async (t) => {

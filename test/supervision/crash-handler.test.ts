@@ -25,7 +25,7 @@ test('what is thrown stops every process; a rejected promise without a handler s
     ['stop', `void Promise.reject('oh')`],
   ] as const)
     assert.match(after(unhandledRejections, failing), /^stopping after an uncaught error\nstops: oh\n/, `${unhandledRejections} ${failing}`)
-  assert.equal(after('log', stray), 'a promise was rejected and had no handler\ngoes on\n')
+  assert.equal(after('log', stray), 'a rejected promise had no handler\ngoes on\n')
 })
 
 test('a second error while all is being stopped is logged, and is not the runtime’s to end us with', () => {

@@ -94,10 +94,10 @@ test(
       return rexd.says(/^READY=1/)
     }
     await use({ cert: second.cert, key: first.key })
-    assert.match(await reload(), /the certificates could not be used and were not taken$/)
+    assert.match(await reload(), /the certificates could not be used, and the old ones stay in use$/)
     assert.equal(await shown(), 'first')
     await use(second)
-    assert.match(await reload(), /the certificates were read again$/)
+    assert.match(await reload(), /the certificates were reloaded$/)
     assert.equal(await shown(), 'second')
     process.kill(rexd.pid, 'SIGTERM')
     await rexd.says(/^STOPPING=1/)

@@ -63,7 +63,7 @@ export class FileClient {
     await this.#runs.run({ target, command: { op: 'mkdir', ...of }, onOutput: () => undefined }, signal)
   }
 
-  /** The bytes of a file. A whole file ends only if its SHA-256 fits. For a part of one, the caller compares `digest`. */
+  /** The bytes of a file. A whole file ends only if its SHA-256 matches. For a part of one, the caller compares `digest`. */
   download(target: FileTarget, range: FileRange, signal: AbortSignal): AsyncGenerator<Uint8Array, void, undefined> {
     return this.#counted({ target, path: range.path }, this.#downloads.download(target, range, signal))
   }
@@ -74,7 +74,7 @@ export class FileClient {
     return this.#runs.ask({ target, command: { op: 'append', ...of }, stdin }, FILE_CHANGE, signal)
   }
 
-  /** Sends content. The file gets its name when all of it has arrived and its SHA-256 fits. */
+  /** Sends content. The file gets its name when all of it has arrived and its SHA-256 matches. */
   async upload(target: FileTarget, request: UploadRequest, content: UploadContent, signal: AbortSignal): Promise<WrittenFileJson> {
     const copy = { target, path: request.path }
     this.#underWay.add(copy)

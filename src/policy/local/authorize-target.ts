@@ -39,7 +39,7 @@ export const forbiddenTarget = (
   if (!policy.granted.has('target') || !available.has('target')) return ungranted('target')
   if (roots !== null) return refused('bad_request', 'workspace_roots: a session of a target has none', { target })
   if (policy.targets === null || policy.targets.includes(target)) return null
-  return refused('unsupported_capability', `target: ${JSON.stringify(target)} is none of security.allow_targets`, {
+  return refused('unsupported_capability', `target: ${JSON.stringify(target)} is not in security.allow_targets`, {
     capability: 'target',
     target,
   })

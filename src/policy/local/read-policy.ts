@@ -145,7 +145,7 @@ const readRules = (toml: TomlReader, security: TomlTable, key: 'allow_commands' 
     if (table === null) return []
     const argv = readArgv(toml, [...at, 'argv'], table['argv'])
     const args = table['args']
-    if (args !== undefined && args !== 'any') toml.problem([...at, 'args'], 'may only be "any": whatever follows the tokens of argv')
+    if (args !== undefined && args !== 'any') toml.problem([...at, 'args'], 'must be "any", which allows any further arguments')
     const tokens = argv.map((text, token) => readToken(toml, [...at, 'argv', token], text, token === 0))
     return [{ argv, tokens, anyArguments: args === 'any', line: toml.document.lineOf(at) }]
   })

@@ -75,7 +75,7 @@ const readNeeded = (toml: TomlReader, path: TomlPath, table: TomlTable, count: n
   const needed = toml.wholeNumber(at, table['approvals_needed'], 1, MAX_MESH_APPROVERS)
   if (needed === null) return count
   if (table['approvers'] === undefined) toml.problem(at, 'is given, and the entry has no approvers')
-  else if (needed > count) toml.problem(at, `is ${needed}, more than the approvers there are (${count})`)
+  else if (needed > count) toml.problem(at, `is ${needed}, above the number of approvers (${count})`)
   return needed
 }
 
@@ -155,6 +155,6 @@ const lintAlwaysAsk = (acl: Acl): string[] => {
     const first = acl.always_ask.slice(0, index).find((one) => covers(one, rule))
     if (first !== undefined) return [`${place}has no effect: line ${first.line} matches first`]
     const may = rule.argv.length === 0 || meanings.some((one) => alwaysAskOf([rule], one, SCRUBBED_PATH) !== null)
-    return may ? [] : [`${place}asks for nothing: no command and no ask_patterns of this file can be of it; is it spelled right?`]
+    return may ? [] : [`${place}has no effect: no command and no ask_patterns of this file can match it; check the spelling`]
   })
 }

@@ -114,7 +114,7 @@ const rootOf = (path: string): Root | string => {
 }
 
 const capsOf = (intent: Intent, command: FileCommand, { limits }: AllowEntry): RunCaps | FilesDenied => {
-  if (intent.cwd !== null) return refused('cwd', 'cwd_not_allowed', 'a requester may not choose the working directory')
+  if (intent.cwd !== null) return refused('cwd', 'cwd_not_allowed', 'a requester cannot choose the working directory')
   if ((intent.detach ?? null) !== null) return refused('detach', 'detach_not_allowed', 'a file command cannot run detached')
   if ((intent.terminal ?? null) !== null) return refused('terminal', 'terminal_not_allowed', 'a file command has no terminal')
   const max_stdin_bytes = command.op === 'write' ? MAX_FILE_CHUNK_BYTES : command.op === 'append' ? MAX_APPEND_BYTES : 0

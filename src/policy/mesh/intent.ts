@@ -48,7 +48,7 @@ export interface CapsDenied {
 /** Checks the gates for cwd, detached runs, terminals, stdin and timeout. Returns the limits of the run. */
 export const resolveCaps = (intent: Intent, place: MatchedCommand): RunCaps | CapsDenied => {
   const { limits, detaching } = place.entry
-  if (intent.cwd !== null) return { gate: 'cwd', reason: 'cwd_not_allowed', detail: 'a requester may not choose the working directory' }
+  if (intent.cwd !== null) return { gate: 'cwd', reason: 'cwd_not_allowed', detail: 'a requester cannot choose the working directory' }
   const { detach = null } = intent
   const kept = detach === null ? null : keptOf(detach, detaching, intent.clamp)
   if (kept !== null && 'gate' in kept) return kept
@@ -72,7 +72,7 @@ export const resolveCaps = (intent: Intent, place: MatchedCommand): RunCaps | Ca
 const NO_TERMINAL: CapsDenied = {
   gate: 'terminal',
   reason: 'terminal_not_allowed',
-  detail: 'its command does not say terminal = true: no run of it may be on a terminal',
+  detail: 'the command lacks terminal = true, so it cannot run on a terminal',
 }
 
 const tooMuchStdin = (detail: string): CapsDenied => ({ gate: 'stdin', reason: 'stdin_too_large', detail })
@@ -84,7 +84,7 @@ const keptOf = (
   clamp: boolean,
 ): { readonly max_secs: number; readonly keep_bytes: number } | CapsDenied => {
   const refused = (detail: string): CapsDenied => ({ gate: 'detach', reason: 'detach_not_allowed', detail })
-  if (detaching === null) return refused('its entry does not say detach = true: no run of it may outlive its caller')
+  if (detaching === null) return refused('the entry lacks detach = true, so a run cannot outlive its client')
   const { max_output_bytes: cap, max_secs } = detaching
   const asked = keep_bytes ?? cap
   if (!Number.isSafeInteger(asked) || asked < 1 || (asked > cap && clamp !== true))

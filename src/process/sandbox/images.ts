@@ -110,7 +110,7 @@ interface Inspected {
 const inspectedOf = (text: string): Inspected => {
   const [image] = JSON.parse(text) as readonly { readonly Id?: unknown; readonly Config?: { readonly Env?: unknown } | null }[]
   const id = /^(?:sha256:)?([0-9a-f]{64})$/.exec(String(image?.Id))?.[1]
-  if (id === undefined) throw new Error('the engine names no id of it')
+  if (id === undefined) throw new Error('the engine reports no ID of it')
   const given = image?.Config?.Env
   const list = Array.isArray(given)
     ? given.filter((one): one is string => typeof one === 'string' && /^[A-Za-z_]\w*=/.test(one) && !one.includes('\0'))
@@ -203,7 +203,7 @@ export class ImageStore {
    */
   async image({ engine, image: name }: SandboxSettings, directory: string, userNamespace: boolean): Promise<SandboxImage> {
     const tool = findExecutable(engine)
-    if (tool.kind !== 'found') throw unavailable(`${engine} cannot be had (${tool.detail}): install it, or set engine = "bubblewrap"`)
+    if (tool.kind !== 'found') throw unavailable(`${engine} cannot be used (${tool.detail}): install it, or set engine = "bubblewrap"`)
     const found = await ask(tool.executable.path, ['image', 'inspect', name ?? ''])
       .then(inspectedOf)
       .catch((error: unknown) => {

@@ -133,7 +133,7 @@ const settingsOf = (config: DaemonConfig): Record<string, unknown> => ({
 
 const logLines = (redactor: Redactor, lines: readonly (Readonly<Record<string, unknown>> | null)[]): unknown[] =>
   lines.map((line) => {
-    if (line === null) return '… (no line of ours)'
+    if (line === null) return '… (not a line of x0x)'
     const { msg, err, error, ...fields } = line
     const said = Object.entries({ msg, err, error }).flatMap(([name, text]) =>
       typeof text === 'string' ? [[name, redactor.sentence(text)]] : [],
@@ -167,7 +167,8 @@ export const collect = async (
   const lines = [...Object.values(journals).flatMap((some) => some ?? []), ...(log ?? [])]
   const redactor = new Redactor(await knownNames(config, acl, lines))
   const bundle = {
-    about: 'A support bundle of x0x. #… are hashes under a key that was thrown away; … was left out. Read it before you send it.',
+    about:
+      'A support bundle of x0x. #… are hashes under a key that was deleted; … marks text that was removed. Read it before you send it.',
     bundle_version: 1,
     made_at: new Date().toISOString(),
     versions: {

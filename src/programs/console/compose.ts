@@ -64,7 +64,9 @@ const lockStartable = (lock: DataDirLock): Startable => ({
     lock.start().catch((error: unknown) => {
       // With a cause, the file system does not support locks.
       if (!isAppError(error, 'conflict') || error.cause !== undefined) throw error
-      throw new AppError('conflict', `another host of this user runs; rexec --attach watches it (${error.message})`, { cause: error })
+      throw new AppError('conflict', `another host of this user is running; to watch it: rexec --attach (${error.message})`, {
+        cause: error,
+      })
     }),
   stop: async () => lock.stop(),
 })

@@ -92,9 +92,7 @@ export class Interrupts {
     if (this.#program === null || (!state.connected && !state.again)) return
     this.#cutOff = !state.connected
     process.stderr.write(
-      state.connected
-        ? 'rexd: connected again\n'
-        : `rexd: ${state.loss.message}; trying to come back, for some minutes (Ctrl-C gives up)\n`,
+      state.connected ? 'rexd: connected again\n' : `rexd: ${state.loss.message}; reconnecting for some minutes (Ctrl-C stops this)\n`,
     )
     if (state.connected && this.#untold && this.#first !== null) this.#emit(this.#first)
   }

@@ -61,7 +61,7 @@ const seconds = (text: string | null): number | null => {
 const oneOf = <T extends string>(flag: string, text: string | null, choices: readonly T[]): T | undefined => {
   const found = choices.find((choice) => choice === text)
   if (text === null || found !== undefined) return found
-  throw usage(`--${flag}: ${JSON.stringify(text)} is none of ${choices.join(', ')}`)
+  throw usage(`--${flag}: ${JSON.stringify(text)} is not one of ${choices.join(', ')}`)
 }
 
 /** Throws `bad_config` with the wrong flag. */
@@ -219,9 +219,9 @@ const follow = async (program: RemoteProcess | RemoteTerminal, readsStdin: boole
     const missing = bytesStdout + bytesStderr - copied
     if (missing > 0) process.stderr.write(`rexd: its output was cut off: the last ${missing} bytes are missing (limits.max_output_bytes)\n`)
     if (descendantsEnded > 0) process.stderr.write(`rexd: ${leftBehindText(descendantsEnded)}\n`)
-    if (timedOut) process.stderr.write('rexd: its time was up; --timeout gives another, up to limits.hard_timeout_ms\n')
+    if (timedOut) process.stderr.write('rexd: its time limit was reached; set another with --timeout, up to limits.hard_timeout_ms\n')
     if (truncated && missing === 0 && !timedOut) {
-      process.stderr.write('rexd: the end of its output was lost: something that it started was still writing when it had ended\n')
+      process.stderr.write('rexd: the end of its output was lost: a process that it started was still writing after it ended\n')
       return EXIT_FAILED
     }
     return exitCode ?? 128 + (constants.signals[signal as NodeJS.Signals] ?? 0)

@@ -37,7 +37,7 @@ export interface RexdFlags {
 /** Throws `bad_config` naming the flag that is wrong. */
 export const rexdFlags = (line: CommandLine): RexdFlags => {
   const mode = line.has('check') ? 'check' : line.has('http') ? 'http' : 'stdio'
-  if (mode === 'stdio' && !line.has('stdio')) throw badFlags('say how it is to be spoken to: --stdio or --http', REXD.name)
+  if (mode === 'stdio' && !line.has('stdio')) throw badFlags('choose --stdio or --http', REXD.name)
   return {
     mode,
     json: line.has('json'),
@@ -55,17 +55,17 @@ export const renewCertificates = async (
   try {
     const tls = await readTlsMaterial(http)
     if (tls === null) {
-      log.warn('there is nothing to read again: no certificates are configured, and the rest is read at the start')
+      log.warn('nothing to reload: no certificates are configured, and rexd reads the rest only at its start')
       return ''
     }
     const until = new X509Certificate(tls.cert).validToDate
     if (until.getTime() <= Date.now()) throw new AppError('bad_config', `server.tls_cert: it was valid until ${until.toISOString()}`)
     door.renewCertificates(tls)
-    log.warn({ valid_until: until.toISOString() }, 'the certificates were read again')
-    return '; the certificates were read again'
+    log.warn({ valid_until: until.toISOString() }, 'the certificates were reloaded')
+    return '; the certificates were reloaded'
   } catch (error) {
-    log.error({ err: errorText(error) }, 'the certificates were not taken, and those in force stay')
-    return '; the certificates could not be used and were not taken'
+    log.error({ err: errorText(error) }, 'the certificates could not be used, and the old ones stay in use')
+    return '; the certificates could not be used, and the old ones stay in use'
   }
 }
 

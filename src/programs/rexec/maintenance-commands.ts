@@ -29,7 +29,7 @@ async function* entries(link: ConsoleLink, page: Page, signal: AbortSignal): Asy
     if (line['event'] !== 'transcript') continue
     const parsed = parseEntry(Buffer.from(JSON.stringify(line['entry'])))
     if ('entry' in parsed) yield* page.look.colour ? await coloured(parsed.entry, page) : [entryText(parsed.entry, page)]
-    else tell(`rexec: an entry of the host is none: ${parsed.problem}`)
+    else tell(`rexec: an entry of the host is not valid: ${parsed.problem}`)
   }
 }
 

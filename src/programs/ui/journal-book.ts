@@ -10,7 +10,7 @@ import type { PageJournal, PageJournalQuery, PageLogEntry } from '../../protocol
 import type { EngineConfigs } from './engine-configs.ts'
 import { hasWords, rangeStart, sliceOf } from './slices.ts'
 
-const NAMES = ['approvals', 'runs here', 'asked of others'] as const
+const NAMES = ['approvals', 'audit', 'requests'] as const
 
 const parsed = (text: string): Fields | null => {
   const value: unknown = attempt(() => JSON.parse(text))
@@ -140,8 +140,8 @@ export class JournalBook {
   async pathOf(name: string, signal: AbortSignal): Promise<string> {
     const { api } = this.#deps
     if (name === 'approvals') return api.paths.approvalsJournal
-    if (name === 'asked of others') return api.paths.outgoing
-    if (name !== 'runs here') return name
+    if (name === 'requests') return api.paths.outgoing
+    if (name !== 'audit') return name
     const said = await api
       .json<{ journal?: { path?: string | null } | null }>({ method: 'GET', path: '/diagnostics/exec', signal })
       .catch(() => null)

@@ -155,9 +155,9 @@ export class RunList {
       // A missing daemon is reported once.
       await work.catch((error: unknown) => problems.length === 0 && problems.push(errorText(error)))
     }
-    await noted(book.pathOf('runs here', signal).then(async (path) => this.#readLog(path, (line) => this.#index.takeLogged(line))))
+    await noted(book.pathOf('audit', signal).then(async (path) => this.#readLog(path, (line) => this.#index.takeLogged(line))))
     for (const path of await book.engines()) await noted(this.#readLog(path, (line) => this.#index.takeLogged(line)))
-    await noted(this.#readLog(await book.pathOf('asked of others', signal), (line) => this.#index.takeRequested(line)))
+    await noted(this.#readLog(await book.pathOf('requests', signal), (line) => this.#index.takeRequested(line)))
     await noted(this.#readEvents(signal))
     await noted(lists.detached.get().then((runs) => this.#index.takeDetached(runs)))
     await noted(lists.sessions.get().then((sessions) => this.#index.takeSessions(sessions)))

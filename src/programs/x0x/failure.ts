@@ -37,7 +37,7 @@ const unreachableLines = (error: AppError): string[] => {
   const open = ports.size === 0 ? '' : ` and port ${[...ports].join(', ')} is open`
   const lines = [`Try: on ${hostOf(error)}, check that x0xd is running${open}`]
   if (ports.size > 0) return [...lines, 'Try: if its addresses are old, import its card again (x0x contacts import LINK)']
-  return ['  no address of it is known', 'Try: x0x contacts import LINK   (LINK: x0x card on its machine)', ...lines]
+  return ['  none of its addresses is known', 'Try: x0x contacts import LINK   (LINK: x0x card on its machine)', ...lines]
 }
 
 /** Adds the target's name as the user typed it. */

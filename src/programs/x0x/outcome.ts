@@ -112,7 +112,7 @@ export const endLines = (exit: ExitEvent, facts: RunFacts): string[] => {
     if (exit.never_arrived === true) return [lost, 'the command did not run']
     return [
       lost,
-      'the command may or may not have run to its end',
+      'it is not known whether the command ran to its end',
       `Try, on ${shellWord(facts.agent)}: x0x audit tail   (request ${exit.request_id})`,
     ]
   }

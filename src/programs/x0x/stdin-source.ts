@@ -27,7 +27,7 @@ const declare = async (chunks: AsyncIterable<Uint8Array>): Promise<NonNullable<C
   const hashes = new PieceHashes()
   for await (const chunk of chunks)
     if (hashes.update(chunk).length > MAX_STDIN_BYTES)
-      throw new AppError('too_large', `stdin is longer than ${MAX_STDIN_BYTES} bytes, the hashes of which a request can carry`)
+      throw new AppError('too_large', `stdin is longer than ${MAX_STDIN_BYTES} bytes, the most that a request can describe`)
   return { stdin_len: hashes.length, stdin_sha256: hashes.digest().map(toHex) }
 }
 

@@ -147,10 +147,10 @@ const warningText = ({ text, remedy }: Finding): string => `x0xd: warning: ${tex
 
 /** Shown in `systemctl status` after a reload. */
 export const RELOADED: Readonly<Record<ReloadOutcome, string>> = {
-  taken: '; the ACL was read again and is in force',
+  taken: '; the new ACL is in force',
   unchanged: '',
   refused: '; the ACL file allows more than the loaded one and was not loaded: restart x0xd',
-  invalid: '; the ACL file is not valid and was not taken',
+  invalid: '; the ACL file is not valid, and the old one stays in force',
 }
 
 const statusLine = ({ acl, agentId, where, networkIsUp, drain }: Daemon, reloaded: ReloadOutcome): string =>

@@ -65,7 +65,7 @@ export class ReplaceProgress {
     const now = this.#clock.monotonic()
     if (total === 0 || (total === this.#shownTotal && (this.#stderr.isTTY === true || now - this.#shownAt < LINE_MS))) return
     ;[this.#shownTotal, this.#shownAt] = [total, now]
-    await this.#line.show((left) => `x0xd: ${drainText(total, left)} (Ctrl-C: the running daemon goes on)`, leftMs)
+    await this.#line.show((left) => `x0xd: ${drainText(total, left)} (Ctrl-C: the running daemon continues)`, leftMs)
   }
 
   /** Null if the daemon does not tell. */
@@ -77,6 +77,6 @@ export class ReplaceProgress {
 
   async cancelled(): Promise<void> {
     await this.#line.end()
-    await write(this.#stderr, 'x0xd: cancelled; the running daemon goes on and accepts new runs\n')
+    await write(this.#stderr, 'x0xd: cancelled; the running daemon continues and accepts new runs\n')
   }
 }

@@ -13,13 +13,13 @@ import { type Part, sentenceOf } from './sentences.ts'
 
 const POLL_MS = 5_000
 
-const DEFAULT_LOG = 'runs here'
+const DEFAULT_LOG = 'audit'
 
 const orNull = (text: string): string | null => (text === '' ? null : text)
 
 const TITLES: Readonly<Record<string, string>> = {
-  'runs here': 'audit log: runs on this machine',
-  'asked of others': 'request log: runs on other machines',
+  audit: 'audit log: runs on this machine',
+  requests: 'request log: runs on other machines',
   approvals: 'approval log',
 }
 

@@ -54,7 +54,7 @@ const runSentence = (lines: readonly Fields[], request: Fields, nameOf: NameOf):
 const APPROVED: Readonly<Record<string, string>> = {
   allowed: 'allowed by ',
   denied: 'denied by ',
-  timed_out: 'nobody answered in time; ended by ',
+  timed_out: 'no approver answered in time; ended by ',
   no_ui: 'no approver was connected; ended by ',
   withdrawn: 'withdrawn; ended by ',
   too_many: 'denied, because there were too many, to ',
@@ -155,12 +155,7 @@ const LINES: Readonly<Record<string, Say>> = {
   began: (line) => ['The program started, version ', foreign(line['version'])],
   stopped: () => ['The program stopped normally'],
   head: () => ['All lines so far were signed'],
-  reload: (line) => [
-    'The ACL was read again: ',
-    foreign(line['outcome']),
-    isText(line['detail']) ? ', ' : '',
-    foreign(line['detail'] ?? ''),
-  ],
+  reload: (line) => ['The ACL was reloaded: ', foreign(line['outcome']), isText(line['detail']) ? ', ' : '', foreign(line['detail'] ?? '')],
 }
 
 /** Entries of one line about a refusal. */

@@ -93,7 +93,7 @@ export const RunView = ({ id, state }: { readonly id: string; readonly state: Pa
           />
         )}
         <p class="links">
-          <a href={hrefOf('audit', null, { log: run.side === 'mine' ? 'asked of others' : 'runs here', text: run.request_id })}>
+          <a href={hrefOf('audit', null, { log: run.side === 'mine' ? 'requests' : 'audit', text: run.request_id })}>
             Its lines in the log
           </a>
           {run.agent_id !== null && <a href={hrefOf('runs', null, { host: run.agent_id })}>Other runs with this agent</a>}

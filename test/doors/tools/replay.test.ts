@@ -270,7 +270,7 @@ test('what is no record is 2, with the line and what is wrong with it, in bounde
   const record = await recordOf()
   const lines = record.trimEnd().split('\n')
   const bad: readonly (readonly [string, RegExp])[] = [
-    ['', /:0: there is nothing in it/],
+    ['', /:0: it is empty/],
     [lines[0]!, /:1: the line is cut off/],
     [`${finished(record)}{"event":`, /:15: the line is cut off/],
     [`${finished(record)}${lines[1]}\n`, /:15: the record ended before/],

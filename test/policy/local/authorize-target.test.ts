@@ -32,7 +32,7 @@ test('a session of a target has commands, terminals, files and events, no root, 
 })
 
 test('only agents that the configuration names are targets, any where it says so, and none where it says nothing', () => {
-  refused(forTarget('dave'), 'unsupported_capability', /"dave" is none of security\.allow_targets/, {
+  refused(forTarget('dave'), 'unsupported_capability', /"dave" is not in security\.allow_targets/, {
     capability: 'target',
     target: 'dave',
   })

@@ -252,9 +252,9 @@ for (const key of ['allow_commands', 'deny_commands'] as const)
       ['argv = ["/x<URL_PATH>"]', /argv\[0\]: a template cannot name the program$/],
       ['argv = ["git", "<FILE>"]', /argv\[1\]: unknown template <FILE>; there are <INT> and <URL_PATH>$/],
       ['argv = ["git", "-n<INT>"]', /argv\[1\]: <INT> must be the whole token$/],
-      ['argv = ["git"]\nargs = "all"', /args: may only be "any": whatever follows the tokens of argv$/],
-      ['argv = ["git"]\nargs = true', /args: may only be "any"/],
-      ['argv = ["git"]\nargs = ["a"]', /args: may only be "any"/],
+      ['argv = ["git"]\nargs = "all"', /args: must be "any", which allows any further arguments$/],
+      ['argv = ["git"]\nargs = true', /args: must be "any", which/],
+      ['argv = ["git"]\nargs = ["a"]', /args: must be "any", which/],
     ]
     for (const [text, problem] of wrong) hasProblem({ rules: `[[security.${key}]]\n${text}\n` }, problem)
     hasProblem({ security: `${key} = "git"` }, new RegExp(`must be written \\[\\[security\\.${key}\\]\\]$`))

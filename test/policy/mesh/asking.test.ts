@@ -173,7 +173,7 @@ test('the keys are read strictly, each problem with its line', () => {
     ['approvers = []', [listed], /\.approvers: must be a list of at least one/],
     [`approvers = [{ agent_id = "${ALICE}" }]`, [listed], /is the agent of this entry, which cannot approve/],
     [`approvers = [{ agent_id = "${MALLORY}" }, { agent_id = "${MALLORY}" }]`, [listed], /is listed twice/],
-    [`approvers = [{ agent_id = "${MALLORY}" }]\napprovals_needed = 2`, [listed], /is 2, more than the approvers there are \(1\)/],
+    [`approvers = [{ agent_id = "${MALLORY}" }]\napprovals_needed = 2`, [listed], /is 2, above the number of approvers \(1\)/],
     [`approvers = [{ agent_id = "${MALLORY}", name = "x" }]`, [listed], /name: unknown key; known keys: agent_id/],
     ['approvers = ["x"]', [listed], /must be a table/],
   ] as const)

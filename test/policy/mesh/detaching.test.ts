@@ -90,5 +90,5 @@ test('it is explained', () => {
   const allowed = explain({ acl: file(ALLOWED), ...question })
   assert.match(explanationText(allowed, ['true']), /limits   60000 ms, .*, outlives its caller and keeps 1000 B of output/)
   const refused = explain({ acl: file({}), ...question })
-  assert.match(explanationText(refused, ['true']), /reason   detach_not_allowed\nwhy      its entry does not say detach = true/)
+  assert.match(explanationText(refused, ['true']), /reason   detach_not_allowed\nwhy      the entry lacks detach = true/)
 })

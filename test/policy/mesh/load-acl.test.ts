@@ -147,7 +147,7 @@ test(
 test('a command whose words are one text is a warning that says how they are written', async () => {
   await put(aclText([entryText([['x0x-no-such-tool -p']])]))
   const { warnings } = await loadAcl({ path, explicit: true })
-  assert.match(warnings[0] ?? '', /"x0x-no-such-tool -p" is in no directory of .*; each word of a command has quotes of its own/)
+  assert.match(warnings[0] ?? '', /"x0x-no-such-tool -p" is in no directory of .*; quote each word of a command separately/)
 })
 
 test('a pattern in place of a program is a warning that says that a rule names one', async () => {

@@ -75,7 +75,7 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
     2,
   )
   assert.match(
-    (await call<PageJournal>('journal', { journal: 'runs here', event: null, text: null, within_ms: null, from: 0 })).problems[0] ?? '',
+    (await call<PageJournal>('journal', { journal: 'audit', event: null, text: null, within_ms: null, from: 0 })).problems[0] ?? '',
     /no daemon/,
   )
 

@@ -24,7 +24,7 @@ test('what is incomplete is 255, whatever else it says', () => {
   const lost = exit({ incomplete: true, message: 'the target did not answer in time' })
   assert.deepEqual(outcomeLines(lost, facts), [
     'lost contact with bob (incomplete): the target did not answer in time',
-    'the command may or may not have run to its end',
+    'it is not known whether the command ran to its end',
     `Try, on bob: x0x audit tail   (request ${lost.request_id})`,
   ])
   assert.equal(outcomeLines({ ...lost, never_arrived: true }, facts)[1], 'the command did not run')

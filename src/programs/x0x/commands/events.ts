@@ -41,7 +41,7 @@ const AGAIN_MS = 1_000
 
 const gapText = ({ through }: Gap): string =>
   through === null
-    ? '(events may be missing: the daemon was restarted, or they came too fast)'
+    ? '(events may be missing: the daemon was restarted, or there were too many)'
     : `(events up to ${through} are missing: they are no longer kept)`
 
 const isGap = (item: object): item is Gap => 'type' in item && item.type === 'gap'

@@ -76,7 +76,7 @@ export const runExecWatch = async (context: CliContext, { words: [beginning = ''
     })
     void desk.closed.then(over.resolve)
     await desk.follow([runOf(run)])
-    await printNotice(context, `looking on at run ${shownLine(run.run_id)}; the requester is told. Ctrl-C ends this`)
+    await printNotice(context, `watching run ${shownLine(run.run_id)}; the requester is notified. Ctrl-C ends this`)
     const end = await untilEndOf(context, over)
     await writing
     await looked.end()

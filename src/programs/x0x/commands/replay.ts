@@ -82,7 +82,7 @@ const replayed = async (file: string): Promise<Report> => {
       const difference = await take(bytes, complete)
       if (difference !== null) return report(difference)
     }
-  if (lines === 0) throw malformed('there is nothing in it')
+  if (lines === 0) throw malformed('it is empty')
   return report(null)
 }
 
@@ -110,7 +110,7 @@ const WITHOUT_END: Readonly<Record<Exclude<Reason, 'differs'>, string>> = {
 const notes = ({ interrupted, unchecked, complete }: Report): string[] => [
   ...(interrupted > 0 ? [`${counted(interrupted, 'run')} without an end: killed with its server, or still running`] : []),
   ...(unchecked > 0 ? [`${counted(unchecked, 'result')} of runs that were over long before: not compared`] : []),
-  ...(complete ? [] : ['the record says that it has not everything']),
+  ...(complete ? [] : ['the record is marked as incomplete']),
 ]
 
 /**

@@ -213,7 +213,7 @@ export class FleetRun {
   async #readerLeft(): Promise<boolean> {
     this.#readerGone = true
     if (this.#request?.ledger === null && !this.#isUnwritable) {
-      this.#brokeOff = 'the reader of its output has gone'
+      this.#brokeOff = 'the reader of its output has closed it'
       return false
     }
     await this.#cancel()

@@ -240,7 +240,7 @@ export class LedgerState {
   #close(said: FanoutLedgerJson): void {
     const sums = this.ledger()
     const wrong = FANOUT_ENDS.find((end) => sums[end] !== said[end]) ?? (sums.asked === said.asked ? undefined : 'asked')
-    if (wrong !== undefined) throw new SyntaxError(`it does not add up: ${said[wrong]} of ${wrong}, and its lines say ${sums[wrong]}`)
+    if (wrong !== undefined) throw new SyntaxError(`its counts differ: ${wrong} is ${said[wrong]}, and its lines have ${sums[wrong]}`)
     this.#isClosed = true
   }
 }

@@ -175,7 +175,7 @@ test('lines that fit by their hashes and make no sense together are refused', as
     [[...first, begun('web1'), begun('web1')], /begins twice/],
     [[...first, end('web1'), end('web1')], /ends twice/],
     [[...first, { type: 'host', ...hostEnd('web1', { agent_id: 'c'.repeat(64) }) }], /another agent/],
-    [[...first, { type: 'ledger', ...WRONG_SUMS }], /add up/],
+    [[...first, { type: 'ledger', ...WRONG_SUMS }], /counts differ/],
     [[...first, again('unknown')], /not one to retry/],
     [[...first, end('web1'), again('certain')], /not one to retry/],
     [[...first, { type: 'nonsense' } as unknown as LedgerRecord], /this release does not know/],
