@@ -14,7 +14,7 @@ RUN npm run build
 FROM node:24-slim
 # tini is process 1. It reaps what commands leave behind, and passes signals on.
 RUN apt-get update && apt-get install -y --no-install-recommends tini && rm -rf /var/lib/apt/lists/*
-# A number, by which whoever starts it can tell that it is not root. Volumes belong to it.
+# A number, so that an engine can see that the user is not root. The volumes belong to this user.
 RUN groupadd --gid 5483 x0x \
   && useradd --uid 5483 --gid x0x --no-create-home --home-dir /var/lib/x0x --shell /usr/sbin/nologin x0x \
   && install -d -o x0x -g x0x -m 0700 /var/lib/x0x /var/log/x0x
@@ -24,10 +24,10 @@ COPY --from=build /src/deploy/runtime.mjs /opt/x0x/deploy/
 COPY --from=build /src/node_modules/@lydell /opt/x0x/node_modules/@lydell
 COPY --from=build /src/node_modules/@koromix /opt/x0x/node_modules/@koromix
 COPY --from=build /src/dist /opt/x0x/dist
-# An empty configuration, until another is mounted there; without an ACL nothing is allowed.
+# An empty configuration, until another one is mounted in its place. Without an ACL, all commands are denied.
 RUN for name in x0x.cjs x0xd.mjs rexd.mjs rexec.cjs; do ln -s "/opt/x0x/deploy/bin/$name" "/usr/local/bin/${name%.*}" || exit 1; done \
   && install -d -m 0755 /etc/x0x && install -m 0644 /dev/null /etc/x0x/config.toml
-# The command line in it asks the daemon in it.
+# The command line in the container uses the daemon in the container.
 ENV X0X_DATA_DIR=/var/lib/x0x
 USER 5483:5483
 VOLUME ["/var/lib/x0x", "/var/log/x0x"]

@@ -1,4 +1,4 @@
-// Builds what a browser loads from `x0x ui`.
+// Builds the files that a browser loads from `x0x ui`.
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
@@ -7,7 +7,7 @@ import { packageRoot } from './runtime.mjs'
 const WEB = join(packageRoot, 'src', 'web')
 const SCRIPTS = { 'page.js': 'main.tsx', 'sign-in.js': 'sign-in.ts' }
 const STATIC = ['page.html', 'sign-in.html', 'page.css', 'icon.svg']
-/** Browsers of the last three years. */
+/** Supports browsers of the last three years. */
 const TARGET = ['chrome120', 'firefox121', 'safari17']
 
 const script = async (entry) => {
@@ -30,7 +30,7 @@ const script = async (entry) => {
   return { bytes: Buffer.from(outputFiles[0].contents), metafile }
 }
 
-/** Its files by name, in memory, and esbuild's account of what went in. */
+/** Returns the files of the page by name, in memory, and the metafiles of esbuild. */
 export const buildPage = async () => {
   const scripts = await Promise.all(Object.entries(SCRIPTS).map(async ([name, entry]) => [name, await script(entry)]))
   const texts = await Promise.all(STATIC.map(async (name) => [name, await readFile(join(WEB, name))]))

@@ -1,4 +1,4 @@
-// Bundles the command line and the daemon into dist/. Runs on any Node >= 20.
+// Bundles all programs, the page and the SDK into dist/. Runs on any Node >= 20.
 import { chmod, mkdir, mkdtemp, readdir, readFile, realpath, rename, rm, writeFile } from 'node:fs/promises'
 import { spawnSync } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -12,10 +12,10 @@ import { FUNCTION, SMALL_YOUNG_GENERATION, STANDALONE } from './compiled-script.
 import { findRuntime, packageRoot } from './runtime.mjs'
 import { LATER_BUILTINS } from './later-builtins.mjs'
 
-/** To use a program a few times, on a machine that does much else. */
+/** Time limit for compiling one program. It is long, because the machine may be busy. */
 const CACHE_MS = 300_000
 const SHEBANG = '#!/usr/bin/env node\n'
-/** The bundled CommonJS packages expect these three, which ES modules lack. */
+/** Three names that the bundled CommonJS packages expect and ES modules lack. */
 const REQUIRE_PRELUDE = [
   "import { createRequire as __createRequire } from 'node:module'",
   'const require = __createRequire(import.meta.url)',
@@ -26,13 +26,16 @@ const DAEMON_PRELUDE = `${ESM_PRELUDE}
 import { setFlagsFromString as __setFlags } from 'node:v8'
 __setFlags('${SMALL_YOUNG_GENERATION}')`
 
-/** All that was written is flushed by then; to wait for the runtime to tidy up takes two milliseconds, and input may be a pipe that nobody closes. */
+/**
+ * Ends the process at once. All output is flushed by then, and the runtime would take two milliseconds to clean up. Standard input may also
+ * be a pipe that stays open.
+ */
 const AT_ONCE = 'process.exit(status)'
-/** Of what lives long, under the runtime that the package brings along. */
+/** Options of programs that run for long, with the runtime of the package. */
 const PROGRAM = { format: 'esm', target: 'node24', banner: DAEMON_PRELUDE, supported: { 'dynamic-import': true } }
-/** Of what is started for every command, on whatever Node there is, and of what such a one loads where it needs more. */
+/** Options of programs that start for each command, on any Node >= 20, and of the bundles that these programs load. */
 const LOADED = { format: 'cjs', target: 'node20', banner: LATER_BUILTINS, supported: { 'dynamic-import': false } }
-/** A function, which a loader compiles with a cache, see compiled-script.mjs. */
+/** Options of a function that a loader compiles with a cache (see compiled-script.mjs). */
 const SCRIPT = {
   format: 'cjs',
   target: 'node24',
@@ -42,13 +45,13 @@ const SCRIPT = {
   define: { 'import.meta.url': '__url' },
   isScript: true,
 }
-/** Loads such a function. */
+/** Options of the loader of such a function. */
 const LOADER = { ...PROGRAM, entry: 'deploy/start-program.mjs', banner: SHEBANG, supported: {} }
 const COMMAND = { ...LOADED, banner: SHEBANG, end: AT_ONCE }
 
 export const TARGETS = {
   x0x: { ...COMMAND, entry: 'src/programs/x0x/main.ts', out: 'dist/x0x.cjs' },
-  // All commands but a plain exec.
+  // All commands except a plain exec.
   'x0x-other-commands': { ...LOADED, entry: 'src/programs/x0x/other-commands.ts', out: 'dist/x0x-other-commands.cjs' },
   x0xd: { ...LOADER, out: 'dist/x0xd.mjs' },
   'x0xd-script': { ...SCRIPT, entry: 'src/programs/x0xd/main.ts', out: 'dist/x0xd.cjs' },
@@ -60,32 +63,32 @@ export const TARGETS = {
     footer: `${FUNCTION.tail}${STANDALONE.tail}`,
     opensPipes: true,
   },
-  // Standard input of the network process where the executor process starts it.
+  // Standard input of the network process if the executor process starts it.
   'x0xd-network-start': { ...PROGRAM, entry: 'deploy/start-network.mjs', out: 'dist/x0xd-network-start.mjs', banner: '' },
   rexd: { ...LOADER, out: 'dist/rexd.mjs' },
   'rexd-script': { ...SCRIPT, entry: 'src/programs/rexd/main.ts', out: 'dist/rexd.cjs' },
   'x0x-mcp': { ...PROGRAM, entry: 'src/programs/mcp/main.ts', out: 'dist/x0x-mcp.mjs', end: AT_ONCE },
   // Serves the page, whose files are in dist/page.
   'x0x-ui': { ...PROGRAM, entry: 'src/programs/ui/main.ts', out: 'dist/x0x-ui.mjs', end: AT_ONCE },
-  // Holds what a human must allow, where no daemon does.
+  // The approval service without a daemon.
   'x0x-desk': { ...PROGRAM, entry: 'src/programs/desk/main.ts', out: 'dist/x0x-desk.mjs', end: AT_ONCE },
-  // Examines an installation for whoever helps.
+  // Collects information about an installation for a support request.
   'x0x-bundle': { ...PROGRAM, entry: 'src/programs/bundle/main.ts', out: 'dist/x0x-bundle.mjs', end: AT_ONCE },
-  // The host of a console.
+  // The console host.
   console: { ...PROGRAM, entry: 'src/programs/console/main.ts', out: 'dist/console.mjs', end: AT_ONCE },
-  // Its tools for agents, which load the Model Context Protocol.
+  // The MCP server of the console.
   'rexec-mcp': { ...PROGRAM, entry: 'src/programs/rexec-mcp/main.ts', out: 'dist/rexec-mcp.mjs', end: AT_ONCE },
-  // Its client.
+  // The client of the console host.
   rexec: { ...COMMAND, entry: 'src/programs/rexec/main.ts', out: 'dist/rexec.cjs' },
-  // All that runs no command.
+  // The commands that do not run a command on a target.
   'rexec-maintenance-commands': {
     ...LOADED,
     entry: 'src/programs/rexec/maintenance-commands.ts',
     out: 'dist/rexec-maintenance-commands.cjs',
   },
-  // Where colours of a command are wanted.
+  // Loaded if the output of a command has colours.
   'rexec-colours': { ...LOADED, entry: 'src/doors/console/render-entry.ts', out: 'dist/rexec-colours.cjs' },
-  // What programs import as x0x/client.
+  // The SDK, which programs import as x0x/client.
   client: {
     entry: 'src/sdk/entry.ts',
     out: 'dist/client.mjs',
@@ -93,10 +96,10 @@ export const TARGETS = {
     target: 'node20',
     banner: REQUIRE_PRELUDE,
     supported: {},
-    // An error that nobody catches is printed with the line that it stands in.
+    // Node prints the source line of an uncaught error, so this bundle is not minified.
     readable: true,
   },
-  // Started for each program that runs on a terminal. CommonJS: as an ES module it takes a tenth more to run one that does nothing.
+  // Starts for each program on a terminal. It is CommonJS, because an ES module takes a tenth longer to start.
   'terminal-host': {
     entry: 'src/process/terminal-main.ts',
     out: 'dist/terminal-host.cjs',
@@ -109,14 +112,14 @@ export const TARGETS = {
   },
 }
 
-/** Files that have a bundle of their own. */
+/** Source files with a separate bundle. */
 const APART = {
   'other-commands.ts': 'x0x-other-commands',
   'maintenance-commands.ts': 'rexec-maintenance-commands',
   'render-entry.ts': 'rexec-colours',
 }
 
-/** An import of such a file becomes one of its bundle. */
+/** Turns an import of such a file into an import of its bundle. */
 const apart = {
   name: 'apart',
   setup: ({ onResolve }) =>
@@ -136,7 +139,7 @@ const required = (_line, names, builtin) => {
   return `const { ${values.map((name) => name.replace(' as ', ': ')).join(', ')} } = require('${builtin}')`
 }
 
-/** What a module imports of the runtime is loaded with that module: the head of the bundle would load it for all, whatever is asked. */
+/** Loads modules of the runtime with the source file that imports them. Otherwise the head of the bundle would load them at every start. */
 const builtins = {
   name: 'builtins',
   setup: ({ onLoad }) =>
@@ -147,10 +150,9 @@ const builtins = {
 }
 
 /**
- * What fastify loads only where nobody gives it something else, and we do: compilers of JSON Schema, and a client for tests. Its servers of
- * HTTPS and HTTP/2, which no program of ours asks it for.
- * What pino loads for those who write by a thread of their own. What the library of the Model Context Protocol evaluates schemas of
- * others with, which it would only ask for by a question to a person.
+ * Leaves out code that the libraries load only for features that x0x does not use. These are fastify's compilers of JSON Schema, its client
+ * for tests, and its HTTPS and HTTP/2 servers. They are also pino's transports in a separate thread, and the schema validator of the MCP
+ * library, which it uses only for questions to the user.
  */
 const leftOut = {
   name: 'left-out',
@@ -170,10 +172,10 @@ const leftOut = {
   },
 }
 
-/** Modules that open standard streams as soon as a program imports them: of `process` and `util` an import reads every property. */
+/** Modules that open the standard streams when a program imports them, because an import of `process` or `util` reads every property. */
 const OPENS_STREAMS = /^(node:)?(process|util|assert)$/
 
-/** Such a module by a call instead of an import, so that `useOwnPipes` comes first. */
+/** Loads such a module by a call instead of an import, so that `useOwnPipes` runs first. */
 const noStreams = {
   name: 'no-streams',
   setup: ({ onResolve, onLoad }) => {
@@ -184,7 +186,7 @@ const noStreams = {
   },
 }
 
-/** What a program does before all else, so that even what its modules do when they are loaded comes later. */
+/** Runs `useOwnPipes` before any other module of the program is loaded. */
 const ownPipes = {
   name: 'own-pipes',
   setup: ({ onResolve, onLoad }) => {
@@ -197,8 +199,8 @@ const ownPipes = {
 }
 
 /**
- * A main module exports `main(argv, env)` and does nothing when imported: this is who calls it. It ends when
- * nothing is left to do, unless `end` says otherwise.
+ * Returns code that calls `main(argv, env)` of a main module, which does nothing when it is imported. The program ends when its event loop
+ * is empty, unless `end` ends it earlier.
  */
 const starter = (entry, end) => `
 import 'own-pipes'
@@ -208,10 +210,10 @@ main(process.argv.slice(2), process.env).then(
   (error) => { console.error(error); process.exitCode = 70 },
 )`
 
-/** A bundle that another one loads. */
+/** Returns code for a bundle that another bundle loads. */
 const library = (entry) => `export * from './${entry}'`
 
-/** Builds one target in memory; answers its text and esbuild's account of what went in. */
+/** Builds one target in memory. Returns its text and esbuild's metafile. */
 export const bundle = async ({
   entry,
   format,
@@ -248,23 +250,23 @@ export const bundle = async ({
     banner: { js: banner },
     footer: { js: footer },
     define,
-    // Prefer ES modules: what is not used is left out.
+    // Prefer ES modules, because esbuild leaves out their unused parts.
     mainFields: ['module', 'main'],
     legalComments: 'none',
-    // Every byte of source stays in memory while a daemon runs. Names stay, for whoever reads a stack.
+    // A daemon keeps its source text in memory, so the text is minified. Names stay readable in stack traces.
     minifyWhitespace: !readable,
     minifySyntax: !readable,
     write: false,
     metafile: true,
     logLevel: 'warning',
-    // What asks where it stands is part of the command line's bundle too, which starts no program.
+    // Modules that use `import.meta` are also in the CommonJS bundle of the command line, which never calls them.
     logOverride: { 'empty-import-meta': 'silent' },
   })
   const [{ text }] = result.outputFiles
   return { text, metafile: result.metafile }
 }
 
-/** Writes a file whole, so that a program started meanwhile sees the old one or the new. */
+/** Replaces a file atomically. A program that starts meanwhile reads the old file or the new one. */
 export const replace = async (path, text, mode) => {
   const temporary = `${path}.${process.pid}.tmp`
   try {
@@ -278,15 +280,15 @@ export const replace = async (path, text, mode) => {
 }
 
 const writeCaches = async (directory) => {
-  // A flag of ours would make a cache that fits no other start.
+  // The caches must not depend on the flags of this process, because other starts have other flags.
   const { NODE_OPTIONS: _flags, ...env } = process.env
-  // Loaded here, because the parser is one of the packages that a first start installs.
+  // Imported late, because the parser is one of the packages that a first start installs.
   const { PROFILED, placesOf } = await import('./profiled-functions.mjs')
   for (const name of PROFILED) {
     await writeFile(join(directory, `${name}.json`), JSON.stringify(placesOf(name)))
-    // Else a random number in the process would decide the order of names in the compiled code.
+    // With `--predictable` the compiled code does not depend on a random number of the process.
     const argv = ['--predictable', join(packageRoot, 'deploy', 'compile.mjs'), name, directory]
-    // Other signals are handled by the program that runs in that process.
+    // The program in that process handles other signals.
     const options = { env, encoding: 'utf8', timeout: CACHE_MS, killSignal: 'SIGKILL' }
     const { status, error, stderr } = spawnSync(findRuntime() ?? process.execPath, argv, options)
     if (status !== 0) throw error ?? new Error(stderr)
@@ -294,7 +296,7 @@ const writeCaches = async (directory) => {
   for (const name of CACHES) await replace(join(packageRoot, 'dist', name), await readFile(join(directory, name)), 0o644)
 }
 
-/** Does work in a directory that is gone afterwards, also where what ran there was killed. */
+/** Calls `work` with a temporary directory, and removes the directory even if `work` fails. */
 const inTemporary = async (work) => {
   const directory = await realpath(await mkdtemp(join(tmpdir(), 'x0x-build-')))
   try {
@@ -304,14 +306,17 @@ const inTemporary = async (work) => {
   }
 }
 
-/** Compiles the functions of deploy/profiles, which would take a third of a start. If that fails, the programs start without them. */
+/**
+ * Compiles the functions of deploy/profiles. Without the caches a start takes a third longer. If compiling fails, the programs start
+ * without them.
+ */
 const keepCompiled = async () =>
   inTemporary(writeCaches).catch(async (error) => {
     for (const name of CACHES) await rm(join(packageRoot, 'dist', name), { force: true })
     console.error(`rexd and x0xd will start slower, because their compiled code could not be kept: ${error.message}`)
   })
 
-/** The declarations of what the package exports, and whatever of it a runtime of 20 does not have is an error. */
+/** Writes the type declarations of the SDK. An API that Node 20 does not have is an error. */
 const declarations = async () => {
   const tsc = join(packageRoot, 'node_modules', 'typescript', 'bin', 'tsc')
   await rm(join(packageRoot, 'dist', 'types'), { recursive: true, force: true })
@@ -329,7 +334,7 @@ const make = async () => {
   await mkdir(join(packageRoot, 'dist', 'page'), { recursive: true })
   await Promise.all(targets.map(({ out }, i) => replace(join(packageRoot, out), bundles[i].text, 0o755)))
   for (const [name, bytes] of Object.entries(page.files)) await replace(join(packageRoot, 'dist', 'page', name), bytes, 0o644)
-  // What was built before and is none of ours any more would be packed with the rest.
+  // Files of an earlier build that are not built any more would be packed too.
   const ours = new Set(targets.map(({ out }) => basename(out)))
   for (const name of await readdir(join(packageRoot, 'dist')))
     if (/\.[cm]js$/.test(name) && !ours.has(name)) await rm(join(packageRoot, 'dist', name), { force: true })
@@ -340,13 +345,13 @@ const make = async () => {
   return packages
 }
 
-/** Builds everything into dist/; answers the packages of others that are inside. */
+/** Builds everything into dist/. Returns the third-party packages in the bundles. */
 export const buildAll = async () => {
   const packages = await noteBuild(make)
-  // Its process would stay as long as ours.
+  // The process of esbuild would run until this one ends.
   await (await import('esbuild')).stop()
   return packages
 }
 
-/** The same, where that is not what stands there already. */
+/** The same, but only if dist/ is out of date. */
 export const buildWhatIsNew = async () => noted() ?? buildAll()

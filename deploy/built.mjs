@@ -1,16 +1,16 @@
-// Whether dist/ holds what a build would make of what stands here: whoever builds before each task builds once.
+// Finds out whether dist/ is up to date, so that tasks that start with a build do not build it again.
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 
 import { findRuntime, packageRoot } from './runtime.mjs'
 
-/** Compiled code that a build makes where it can. */
+/** Files of compiled code. A build makes them if it can. */
 export const CACHES = ['rexd.cache', 'x0xd.cache', 'x0xd-network.cache']
 
-/** What bundles and declarations are made of, and the packages that are installed. */
+/** Inputs of a build: the sources and the installed packages. */
 const MADE_OF = ['src', 'deploy', 'package.json', 'package-lock.json', 'tsconfig.json', 'node_modules/.package-lock.json']
-/** Below node_modules: nothing of it is packed, and a copy of the packages brings it along. */
+/** File in node_modules, so it is not packed, and a copy of the packages contains it. */
 const NOTE = 'node_modules/.cache/built'
 
 const filesOf = (root, name) => {
@@ -21,16 +21,16 @@ const filesOf = (root, name) => {
     .sort()
 }
 
-/** The runtime for which rexd is compiled: of the packages, or another. */
+/** The runtime that compiles rexd, from the packages or another one. */
 const runtime = () => {
   const path = findRuntime() ?? process.execPath
   return path.startsWith(join(packageRoot, 'node_modules')) ? relative(packageRoot, path) : `${path} ${process.version}`
 }
 
-/** Of what a build reads, of what it made, and of who builds: another byte of any of it is another digest. */
+/** Digest of the inputs and outputs of a build and of the runtime. It changes if any byte of them changes. */
 const digestOf = (root) => {
   const digest = createHash('sha256').update(runtime())
-  // The packages that are made of it are none of a build's, and may come and go meanwhile.
+  // dist/packages is made from a build and can change at any time.
   const made = readdirSync(join(root, 'dist')).filter((name) => name !== 'packages')
   const paths = [...MADE_OF, ...made.sort().map((name) => join('dist', name))].flatMap((name) => filesOf(root, name))
   for (const path of paths) {
@@ -40,7 +40,10 @@ const digestOf = (root) => {
   return digest.digest('hex')
 }
 
-/** What the build of what stands here answered. Undefined where that is another, or cannot be read, or a cache is missing: then a build says why, or mends it. */
+/**
+ * Returns the noted result of the last build. Returns undefined if dist/ is out of date, the note cannot be read, or a cache is missing.
+ * The caller then builds, which repairs dist/ or reports the error.
+ */
 export const noted = (root = packageRoot) => {
   try {
     const { digest, made } = JSON.parse(readFileSync(join(root, NOTE), 'utf8'))
@@ -50,7 +53,7 @@ export const noted = (root = packageRoot) => {
   }
 }
 
-/** Builds, and notes of what, and the answer. */
+/** Builds, and notes the digest and the result. */
 export const noteBuild = async (build, root = packageRoot) => {
   rmSync(join(root, NOTE), { force: true })
   const made = await build()

@@ -1,4 +1,4 @@
-// Everything that can be said of the sources without running the program. One line each; the full output of what fails.
+// Checks the sources without running the programs. Prints one line for each check, and the full output of checks that fail.
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
 
@@ -9,7 +9,7 @@ const test = (...files) => [process.execPath, '--test', '--test-reporter=spec', 
 
 const CHECKS = {
   types: [tool('tsc'), '--noEmit'],
-  // Of a browser, which has other globals.
+  // The page has the globals of a browser.
   'page types': [tool('tsc'), '--noEmit', '-p', 'src/web'],
   lint: [tool('oxlint'), '--type-aware', '--deny-warnings'],
   format: [tool('oxfmt'), '--check'],

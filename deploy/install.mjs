@@ -1,4 +1,4 @@
-// Brings node_modules in line with the lockfile when it is not. Plain JavaScript for any Node >= 20.
+// Installs the packages of the lockfile if node_modules differs from it. Plain JavaScript for any Node >= 20.
 import { spawn } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -18,7 +18,7 @@ const fits = (name) => {
   return platform === process.platform && arch === process.arch
 }
 
-/** True when every package of the lockfile that belongs on this machine is installed in that version, and no other. */
+/** True if exactly the packages of the lockfile that belong on this machine are installed, in their versions. */
 const isUpToDate = () => {
   const wanted = readLock('package-lock.json')
   const installed = readLock('node_modules/.package-lock.json')
@@ -29,7 +29,7 @@ const isUpToDate = () => {
     const mayBeAbsent = (entry.optional || entry.devOptional) && !fits(name)
     if (found ? found.version !== entry.version || found.integrity !== entry.integrity : !mayBeAbsent) return false
   }
-  // What npm has removed it goes on listing, since it is told to save nothing.
+  // npm still lists packages that it removed, because it runs with --no-save.
   return Object.keys(installed).every((name) => name in wanted || !existsSync(join(packageRoot, name)))
 }
 
@@ -39,7 +39,7 @@ const npmCommand = () => {
   return ['npm']
 }
 
-/** Installs what the lockfile says and leaves the lockfile alone. Resolves to npm's exit status and everything it said. */
+/** Installs the packages of the lockfile without changing it. Resolves to npm's exit status and output. */
 const runNpm = () =>
   new Promise((resolve, reject) => {
     const [file, ...args] = [
@@ -53,7 +53,7 @@ const runNpm = () =>
       '--no-fund',
       '--loglevel=error',
     ]
-    // npm passes its own settings down in npm_config_*: an outer --global or --prefix must not reach this one.
+    // npm passes its settings down in npm_config_*. An outer --global or --prefix must not affect this call.
     const env = Object.fromEntries(
       Object.entries(process.env).filter(([key]) => !/^npm_config_(global|prefix|local_prefix|location|omit)$/i.test(key)),
     )
@@ -64,7 +64,7 @@ const runNpm = () =>
     child.once('close', (code) => resolve({ code, said }))
   })
 
-/** Installs what is missing, with one line of progress; throws an Error that says what to do when npm cannot. */
+/** Installs missing packages and prints one line of progress. If npm fails, throws an Error that says what to do. */
 export const ensureInstalled = async () => {
   if (isUpToDate()) return
   const begun = performance.now()

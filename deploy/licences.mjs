@@ -1,10 +1,10 @@
-// What a build owes to the packages of others that are inside of its bundles.
+// Lists the third-party packages in the bundles, with their licences.
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
 import { packageRoot } from './runtime.mjs'
 
-/** The packages of others that are inside of bundles, by name: where they stand, their version and licence. */
+/** The third-party packages in the bundles, by name, each with its path, version and licence. */
 export const packagesIn = async (metafiles) => {
   const inputs = metafiles.flatMap(({ inputs }) => Object.keys(inputs))
   const paths = new Set(inputs.map((path) => /.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0]).filter(Boolean))
@@ -15,7 +15,7 @@ export const packagesIn = async (metafiles) => {
   return Promise.all(parts)
 }
 
-/** The licences of everything that went into the bundles: most ask to travel with the code. */
+/** The licence texts of all bundled packages. Most licences require a copy with the code. */
 export const licences = async (packages) => {
   const parts = packages.map(async ({ path, name, version, license }) => {
     const directory = join(packageRoot, path)

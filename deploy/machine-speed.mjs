@@ -1,13 +1,13 @@
-// How slow this machine is at starting programs, which is what most tests wait for.
+// Measures how slowly this machine starts programs, because most tests wait for that.
 import { spawnSync } from 'node:child_process'
 
-/** Milliseconds that the runtime takes to start on an idle two-core machine of a cloud. */
+/** Start time of the runtime in milliseconds, on an idle cloud machine with two cores. */
 const USUAL_START_MS = 45
 const STARTS = 5
-/** A machine that is slower than this fails its tests. */
+/** On a machine that is slower than this, tests fail. */
 const MAX_SLOWNESS = 8
 
-/** Times as slow as usual, from 1 up: the median of some starts of the runtime. */
+/** Returns how many times slower than usual this machine is, at least 1. It is the median of some starts of the runtime. */
 export const slowness = () => {
   const times = Array.from({ length: STARTS }, () => {
     const began = performance.now()
@@ -17,5 +17,5 @@ export const slowness = () => {
   return Math.min(MAX_SLOWNESS, Math.max(1, times[Math.floor(STARTS / 2)] / USUAL_START_MS))
 }
 
-/** The environment variable that tells tests how many times longer they may wait. */
+/** Environment variable with the factor for the time limits of tests. */
 export const PATIENCE_VARIABLE = 'TEST_PATIENCE'

@@ -14,7 +14,7 @@ import { packageRoot } from './runtime.mjs'
 
 const dist = (name) => join(packageRoot, 'dist', name)
 
-/** Runs one of the processes in this one, and writes its list at the end. */
+/** Runs one of the two processes in this process, and writes its list at the end. */
 const runProcess = async (name, directory, words) => {
   process.once('exit', await profileFunctions(name, directory))
   const { file, bytes, url } = scriptOf(name)
@@ -29,7 +29,7 @@ const use = async (directory) => {
   const env = { PATH: process.env.PATH, HOME: directory, X0X_MDNS: 'false', X0X_CONTAINMENT: 'group' }
   const running = new Set()
   const start = (name, words) => {
-    // With a channel, x0xd ends with this process, also if that is killed.
+    // With a channel, x0xd ends when this process ends, even if it is killed.
     const stdio = ['ignore', 'pipe', 'inherit', 'ipc']
     const child = spawn(process.execPath, [import.meta.filename, name, directory, ...words], { env, stdio })
     const ended = once(child, 'exit').then(([code, signal]) => code ?? signal)
@@ -57,7 +57,7 @@ const use = async (directory) => {
   }
   try {
     writeAcl('')
-    // The ACL names the agent, which the first start makes.
+    // The ACL needs the ID of the agent, which the first start creates.
     const { executor: first, agent, machine } = await startExecutor()
     await stop(first)
     writeAcl(`[[exec.allow]]\nagent_id = "${agent}"\nmachine_id = "${machine}"\n[[exec.allow.commands]]\nargv = ["/bin/true"]\n`)
@@ -84,7 +84,7 @@ const use = async (directory) => {
 
 const [first, directory, ...words] = process.argv.slice(2)
 if (directory === undefined) {
-  // An attempt that still waits must not keep a failed build.
+  // A connection attempt that still waits must not keep a failed build running.
   const status = await use(first).then(
     () => 0,
     (error) => {

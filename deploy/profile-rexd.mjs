@@ -1,4 +1,4 @@
-// Run by `npm run profile`: uses the built rexd as its callers do, and writes rexd.txt, the list of its functions that ran, into the given
+// Run by `npm run profile`: uses the built rexd as its clients do, and writes rexd.txt, the list of its functions that ran, into the given
 // directory.
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -12,7 +12,7 @@ import { packageRoot } from './runtime.mjs'
 
 const dist = (name) => join(packageRoot, 'dist', name)
 
-/** The client is our own build of it: it speaks to the rexd that runs in this process. */
+/** A build of the client for this script. It speaks to the rexd that runs in this process. */
 const use = async (main, config) => {
   const { connect, streams } = await import(pathToFileURL(dist('client.mjs')).href)
   const [input, output] = [new PassThrough(), new PassThrough()]
@@ -40,7 +40,7 @@ const keep = async (directory) => {
   writeList()
 }
 
-// What nobody catches here would be for rexd to catch.
+// An unhandled rejection of this script must not reach the handlers of rexd.
 const status = await keep(process.argv[2]).then(
   () => 0,
   (error) => {

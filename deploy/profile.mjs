@@ -10,7 +10,7 @@ import { PROFILED } from './profiled-functions.mjs'
 
 const directory = await realpath(await mkdtemp(join(tmpdir(), 'x0x-profile-')))
 try {
-  // A flag of ours would change what is compiled.
+  // Flags of this process would change the compiled code.
   const { NODE_OPTIONS: _flags, ...env } = process.env
   for (const maker of ['profile-rexd.mjs', 'profile-daemon.mjs']) {
     const status = await runInstead(process.execPath, [join(packageRoot, 'deploy', maker), directory], env)

@@ -1,5 +1,5 @@
-// What the npm scripts start: installs what is missing, builds, and runs a task under the right runtime.
-// Plain JavaScript without dependencies, so that it works right after a clone on any Node >= 20.
+// Runs the npm scripts. Installs missing packages, builds, and runs a task with the right runtime. Plain JavaScript without dependencies,
+// so that it works right after a clone on any Node >= 20.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync } from 'node:fs'
@@ -11,12 +11,12 @@ import { buildAll, buildWhatIsNew } from './build.mjs'
 import { ensureInstalled } from './install.mjs'
 import { findRuntime, missingRuntimeText, packageRoot, runInstead } from './runtime.mjs'
 
-/** How the runtime compiles what tests and their daemons load: once. */
+/** Tests and their daemons share compiled code in a cache, so the runtime compiles each module once. */
 const KEPT_CODE = { NODE_COMPILE_CACHE: join(packageRoot, 'node_modules', '.cache', 'compile') }
 
 const TASKS = {
   build: { builds: true },
-  // With --keep its daemons stay.
+  // With --keep the daemons of the demo continue to run.
   demo: { builds: true, keeps: true, run: (args) => ['e2e/demo.ts', ...args] },
   test: {
     builds: true,
@@ -32,16 +32,19 @@ const TASKS = {
   check: { run: (args) => ['deploy/check.mjs', ...args] },
 }
 
-/** Does work for which the temporary directory is one of its own, that is swept when this process ends, however it does. Resolves to an exit status. */
+/**
+ * Runs `work` with a separate temporary directory, which a sweeper process removes when this process ends for any reason. Resolves to an
+ * exit status.
+ */
 const inOwnTemporary = async (work) => {
-  // As it is named by whoever asks the system for it: it may be given with links in it.
+  // The real path, without links, is also the path that programs get from the system.
   const place = await mkdtemp(join(await realpath(tmpdir()), 'x0x-'))
-  // Open to whom that one is open to.
+  // Gives the directory the mode of the system's temporary directory, so that the same users can enter it.
   await chmod(place, (await stat(tmpdir())).mode & 0o7777)
   const options = { detached: true, stdio: ['pipe', 'ignore', 'inherit'] }
   const sweeper = spawn(process.execPath, [join(packageRoot, 'deploy', 'sweep.mjs'), place], options)
   const swept = once(sweeper, 'exit')
-  // Where it was killed, it takes no word.
+  // Ignores the error of a write to a sweeper that was killed.
   sweeper.stdin.on('error', () => undefined)
   process.env.TMPDIR = place
   let [status, left] = [1, null]
@@ -68,7 +71,7 @@ const perform = async (task, args) => {
   if (!runtime) throw new Error(missingRuntimeText())
   const command = task.run(args)
   if (command[0].endsWith('s') && !existsSync(join(packageRoot, command[0]))) throw new Error(`${command[0]} is missing`)
-  // Tools that start `node` by name get this one too.
+  // Tools that start `node` by name also get this runtime.
   return runInstead(runtime, command, {
     ...process.env,
     ...task.env,

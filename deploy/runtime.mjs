@@ -8,10 +8,10 @@ import { fileURLToPath } from 'node:url'
 
 export const packageRoot = dirname(dirname(fileURLToPath(import.meta.url)))
 
-/** Native ML-DSA and ML-KEM (OpenSSL 3.5) and type stripping without a flag. */
+/** The first version with native ML-DSA and ML-KEM (OpenSSL 3.5) and with type stripping by default. */
 const NEEDED = [24, 7]
 const NATIVE = [3, 5]
-/** The release that package.json pins; an older one of it lacks what was mended since, also in the permission model. */
+/** The release that package.json pins. Older releases lack fixes, some of them in the permission model. */
 export const PINNED = [24, 21]
 
 const currentIsNewEnough = () => {
@@ -19,10 +19,10 @@ const currentIsNewEnough = () => {
   return major > NEEDED[0] || (major === NEEDED[0] && minor >= NEEDED[1])
 }
 
-/** The runtime packages are built against glibc; on another C library they cannot start. */
+/** The runtime packages are built against glibc and cannot start on another C library. */
 const canStartPinned = () => {
   if (process.platform !== 'linux') return true
-  // Of the report only its head is wanted; to list the interfaces of the network takes longer than all the rest.
+  // Only the head of the report is needed. Listing the network interfaces would take most of the time.
   process.report.excludeNetwork = true
   return process.report.getReport().header.glibcVersionRuntime !== undefined
 }
@@ -37,7 +37,10 @@ const pinnedRuntime = () => {
   }
 }
 
-/** As good as the pinned one: of its major release, which is what the tests run under, no older, and with an OpenSSL that knows the new signatures. */
+/**
+ * True if the running runtime can replace the pinned one. It must have the same major release, be at least as new, and have an OpenSSL with
+ * the new signatures.
+ */
 const currentIsAsGood = () => {
   const [major, minor] = process.versions.node.split('.').map(Number)
   const [ssl, sslMinor] = process.versions.openssl.split('.').map(Number)
@@ -45,8 +48,8 @@ const currentIsAsGood = () => {
 }
 
 /**
- * The path of a runtime that is new enough: the one that runs this where it is as good, for it need not be started again; or
- * else the pinned one; or else the one that runs this. `undefined` when none is.
+ * Returns the path of a runtime that is new enough, or `undefined`. The running one is preferred if it can replace the pinned one, because
+ * then no new process must start. Otherwise the pinned one comes first, then the running one.
  */
 export const findRuntime = () => {
   const current = currentIsNewEnough() ? realpathSync(process.execPath) : undefined
@@ -59,12 +62,12 @@ export const missingRuntimeText = () =>
   'Reinstall without omitting optional dependencies, or start this with a newer node.'
 
 const FORWARDED = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT', 'SIGUSR1', 'SIGUSR2']
-/** A terminal sends these to the child itself; forwarding would deliver them twice. */
+/** Signals that a terminal also sends to the child. Forwarding would deliver them twice. */
 const FROM_TERMINAL = new Set(['SIGINT', 'SIGQUIT', 'SIGHUP'])
 
 /**
- * Runs a program in our place: same terminal, signals passed on. Resolves to its exit status, 128+n for a signal.
- * `tied`: it gets a channel to us, whose end tells it that we are gone, also when we were killed.
+ * Runs a program instead of this one, on the same terminal, and forwards signals to it. Resolves to its exit status, or 128+n for a signal.
+ * With `tied`, the program gets a channel to this process, and notices its end even if it is killed.
  */
 export const runInstead = (file, args, env = process.env, { tied = false } = {}) =>
   new Promise((resolve, reject) => {
@@ -72,7 +75,7 @@ export const runInstead = (file, args, env = process.env, { tied = false } = {})
     const forward = (signal) => {
       if (!(process.stdin.isTTY && FROM_TERMINAL.has(signal))) child.kill(signal)
     }
-    // Before the program starts: a signal in between would end us and leave the program.
+    // Set before the program starts. Otherwise a signal in between would end this process and leave the program running.
     for (const signal of FORWARDED) process.on(signal, forward)
     const done = () => {
       for (const signal of FORWARDED) process.off(signal, forward)

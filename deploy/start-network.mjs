@@ -4,7 +4,7 @@ import { cacheOf, functionIn, loadProgram } from './compiled-script.mjs'
 
 const { closeSync, readFileSync } = process.getBuiltinModule('node:fs')
 
-/** The same numbers as in network-supervisor.ts. */
+/** The same numbers are in network-supervisor.ts. */
 const [PROGRAM_FD, CACHE_FD] = [5, 6]
 
 const text = functionIn(readFileSync(PROGRAM_FD))

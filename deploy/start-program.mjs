@@ -33,7 +33,7 @@ const load = () => {
   }
 }
 
-/** The input of rexd may be a terminal or a pipe that nobody closes. The other ends when nothing is left to do. */
+/** The input of rexd may be a terminal or a pipe that stays open. x0xd ends when its event loop is empty. */
 const end = name === 'rexd' ? process.exit : (status) => (process.exitCode = status)
 
 const crash = (error) => {
@@ -41,6 +41,6 @@ const crash = (error) => {
   process.exitCode = 70
 }
 
-// Before a module of the runtime that opens standard error is loaded, such as node:assert.
+// Runs before any module of the runtime that opens standard error, such as node:assert.
 useOwnPipes()
 load()(process.argv.slice(2), process.env).then(end, crash)

@@ -1,12 +1,12 @@
-// Beside each task, in a session of its own, with the task's temporary directory: when the task ends, however it does, whoever
-// was started with that directory ends too, and it goes with all that is in it. Plain JavaScript for any Node >= 20.
+// Cleans up after one task, in a separate process and session. When the task ends for any reason, it ends all processes that were started
+// with the task's temporary directory, and removes the directory. Plain JavaScript for any Node >= 20.
 import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { rm } from 'node:fs/promises'
 import { text } from 'node:stream/consumers'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** How long processes may take to end: of themselves where the task is done, and when they were asked to. */
+/** Time in which processes may end, after the task and after each signal. */
 const PATIENCE_MS = 10_000
 
 const read = (path) => {
@@ -17,7 +17,10 @@ const read = (path) => {
   }
 }
 
-/** Those whose words or environment name the directory. Where somebody stands, or stood, says not who began it: it may be who looks on, from another terminal. */
+/**
+ * Processes whose arguments or environment name the directory. The working directory does not count, because a user may look into the
+ * directory from another terminal.
+ */
 const processesOf = (place) =>
   (existsSync('/proc') ? readdirSync('/proc') : [])
     .filter((name) => /^\d+$/.test(name) && name !== String(process.pid))
@@ -27,7 +30,7 @@ const processesOf = (place) =>
     })
     .map(Number)
 
-/** Waits for their end; answers who did not. */
+/** Waits until these processes have ended. Returns those that still run. */
 const remaining = async (place) => {
   const deadline = performance.now() + PATIENCE_MS
   for (;;) {
@@ -42,14 +45,14 @@ const signalAll = (place, signal) => {
     try {
       process.kill(pid, signal)
     } catch {
-      // It ended meanwhile.
+      // The process has already ended.
     }
   }
 }
 
-/** The innermost first. What could not be unmounted is not ours to remove. */
+/** Unmounts the innermost mounts first. Throws if that fails, because a mounted tree must not be removed. */
 const unmount = (place) => {
-  // A blank in a path is \040 there (proc(5)).
+  // A blank in a path is written as \040 in this file (proc(5)).
   const mounts = read('/proc/self/mountinfo')
     .split('\n')
     .map((line) => line.split(' ')[4]?.replace(/\\(\d{3})/g, (_, octal) => String.fromCharCode(Number.parseInt(octal, 8))))
@@ -59,7 +62,7 @@ const unmount = (place) => {
   }
 }
 
-/** Answers 1 where a task that was done had left processes, which is a defect of it. */
+/** Returns 1 if a task that succeeded left processes, which is a defect of the task. */
 const sweep = async (place, isDone) => {
   const left = isDone ? await remaining(place) : []
   for (const pid of left) console.error(`left behind: ${pid} ${read(`/proc/${pid}/cmdline`).replaceAll('\0', ' ')}`)
@@ -68,12 +71,12 @@ const sweep = async (place, isDone) => {
     await remaining(place)
   }
   unmount(place)
-  // Some tests take the right to look into a directory from themselves. A file may have another name elsewhere.
+  // Some tests take away their own right to enter a directory. A file may be a hard link to one elsewhere, so its mode does not change.
   spawnSync('find', [place, '-type', 'd', '!', '-perm', '-700', '-exec', 'chmod', 'u+rwx', '{}', ';'])
   await rm(place, { recursive: true, force: true, maxRetries: 10 })
   return left.length === 0 ? 0 : 1
 }
 
-// Its end is ours to see, also where the task was killed; a word before it: the task was done.
+// Standard input ends when the task's process ends, even if it is killed. Any input before that means that the task succeeded.
 const isDone = (await text(process.stdin)) !== ''
 process.exitCode = await sweep(process.argv[2], isDone)

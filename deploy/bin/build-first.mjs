@@ -1,4 +1,4 @@
-// Only in a clone: a package that was packed has its dist/.
+// For clones only. A packed package has its dist/ already.
 import { accessSync, constants, existsSync } from 'node:fs'
 import { join } from 'node:path'
 
@@ -18,7 +18,7 @@ const build = async () => {
   await buildAll()
 }
 
-/** Builds dist/, then goes on; says what to do where that cannot be. */
+/** Builds dist/ and then calls `goOn`. If the build fails, it prints how to build. */
 export const buildFirst = async (goOn) => {
   try {
     await build()

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The desk of `x0x desk`: finds the runtime that the package brought along and goes on under it.
+// Starts the approval service of `x0x desk` with the runtime of the package.
 import { startBundle } from './start-bundle.mjs'
 
 await startBundle('x0x-desk.mjs')

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The tools of `x0x mcp`: finds the runtime that the package brought along and goes on under it.
+// Starts the MCP server of `x0x mcp` with the runtime of the package.
 import { startBundle } from './start-bundle.mjs'
 
 await startBundle('x0x-mcp.mjs')

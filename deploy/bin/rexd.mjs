@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// REXD: finds the runtime that the package brought along and goes on under it.
+// Starts REXD with the runtime of the package.
 import { startBundle } from './start-bundle.mjs'
 
 await startBundle('rexd.mjs')

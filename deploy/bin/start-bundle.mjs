@@ -1,11 +1,11 @@
-// Goes on with a bundle of dist/ under the runtime that it needs.
+// Starts a bundle of dist/ with the runtime that it needs.
 import { existsSync, realpathSync } from 'node:fs'
 import { join } from 'node:path'
 
 import { findRuntime, missingRuntimeText, packageRoot, runInstead } from '../runtime.mjs'
 import { buildFirst } from './build-first.mjs'
 
-/** `file`: of dist/. The words of the command line are passed on. */
+/** Starts a bundle by its file name in dist/, with the arguments of this process. */
 export const startBundle = async (file) => {
   const bundle = join(packageRoot, 'dist', file)
   const start = async () => {
@@ -14,11 +14,11 @@ export const startBundle = async (file) => {
       console.error(missingRuntimeText())
       process.exitCode = 2
     } else if (runtime === realpathSync(process.execPath)) {
-      // A channel of whoever started us is no launcher's: the daemon would end with it.
+      // The daemon ends when the channel of its launcher closes. A channel of another parent process must not have this effect.
       process.send = undefined
       await import(bundle)
     } else if (process.execve) {
-      // Replaces this process, where the running Node can; it would warn that the function is young.
+      // Replaces this process if the running Node has `execve`, which would print a warning that it is experimental.
       process.removeAllListeners('warning')
       process.execve(runtime, [runtime, bundle, ...process.argv.slice(2)], process.env)
     } else {

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The page of `x0x ui`: finds the runtime that the package brought along and goes on under it.
+// Starts the page server of `x0x ui` with the runtime of the package.
 import { startBundle } from './start-bundle.mjs'
 
 await startBundle('x0x-ui.mjs')

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The daemon: finds the runtime that the package brought along and goes on under it.
+// Starts the daemon with the runtime of the package.
 import { startBundle } from './start-bundle.mjs'
 
 await startBundle('x0xd.mjs')

@@ -162,7 +162,7 @@ const ALWAYS_ASK: Rows<(typeof ALWAYS_ASK_KEYS)[number]> = {
   reason: ['required', `Text that the approver reads, at most ${MAX_REASON_BYTES} bytes.`],
 }
 
-/** What each gate checks, and the denial if the check fails. */
+/** The check of each gate, and the denial if it fails. */
 const GATE_ROWS: Readonly<Record<Gate, readonly [check: string, ...denials: readonly DenialReason[]]>> = {
   sender: ['Signature, target and nonce of the request are valid.', 'unverified_sender'],
   trust: ['Trust accepts this agent on this machine.', 'trust_rejected'],

@@ -2,7 +2,7 @@ import { readdir } from 'node:fs/promises'
 import { LAYERS } from '../../test/support/house-rules.ts'
 import { code, table } from './table.ts'
 
-/** What each folder of `src` owns, and what it must not do. A folder imports only those above it. */
+/** Responsibility of each folder of `src`, and what it must not do. A folder imports only those above it. */
 const FOLDERS: Readonly<Record<string, readonly [owns: string, limit: string]>> = {
   base: ['errors, files, clock, log, start and stop', 'independent of x0x'],
   protocol: ['messages, shared limits and reason codes', 'pure: no disk, clock or socket'],
@@ -30,7 +30,7 @@ const FOLDERS: Readonly<Record<string, readonly [owns: string, limit: string]>> 
   programs: ['one folder per program', 'imports no other program'],
 }
 
-/** What each folder of `src/programs` is. */
+/** Purpose of each folder of `src/programs`. */
 const PROGRAMS: Readonly<Record<string, string>> = {
   x0x: 'the command line; loads neither libp2p nor fastify nor zod',
   x0xd: 'the daemon: the executor process, which starts the others',

@@ -343,7 +343,7 @@ export const denials = (): string =>
     DENIAL_REASONS.map((reason) => [code(reason), ...DENIALS[reason]]),
   )
 
-/** What each warning means, and what the reader does about it. */
+/** The meaning of each warning, and the action of the reader. */
 const WARNINGS: Readonly<Record<WarningKind, readonly [meaning: string, remedy: string]>> = {
   stdout_approaching_cap: ['Standard output has reached its warning level. Sent once per run.', 'Nothing, or ask for less output.'],
   stderr_approaching_cap: ['Standard error has reached its warning level. Sent once per run.', 'The same.'],

@@ -4,7 +4,7 @@ import { COPIES_DIRECTORY } from '../../src/process/private-copies.ts'
 import { CONTAINMENT_FILE } from '../../src/process/process-trees.ts'
 import { code, table } from './table.ts'
 
-/** What each file of the data directory contains. Files with the same text share a row. */
+/** Contents of each file of the data directory. Files with the same text share a row. */
 const CONTENT: Readonly<Record<Exclude<keyof DataPaths, 'dir'>, string>> = {
   agentKey: '[Keys](keys.md) of agent and machine. Back them up.',
   machineKey: '[Keys](keys.md) of agent and machine. Back them up.',

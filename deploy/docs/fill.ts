@@ -10,8 +10,8 @@ export const sectionsOf = (page: string): string[] => [...page.matchAll(GENERATE
 const MARKS = /^<!-- (generated: .*|end) -->$/gm
 
 /**
- * The page with every generated section written again. A section stands between `<!-- generated: NAME -->` and `<!-- end -->`, each on
- * its own line. Throws for an unknown name and for a begin without its end.
+ * Returns the page with its generated sections replaced. A section is between `<!-- generated: NAME -->` and `<!-- end -->`, each on a
+ * separate line. Throws for an unknown name and for a begin without its end.
  */
 export const filledPage = async (page: string, sections: Readonly<Record<string, Section>>): Promise<string> => {
   const names = sectionsOf(page)

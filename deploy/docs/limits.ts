@@ -18,8 +18,8 @@ const refusals = { REFUSAL_LINES, REFUSAL_TOTAL_LINES } as const
 const MODULES = { approvals, daemon, detached, enrolment, events, files, fleet, mesh, page, refusals, rexd, terminal, tools, wire } as const
 
 /**
- * A limit in plain words, its value, and what happens when it is reached. In the value, `{NAME}` stands for a constant, `{NAME bytes}`
- * for a size, and `{NAME percent}` for a share. A name that two modules export is written with its module: `{events.MAX_SESSION_NAME}`.
+ * A limit in plain words, its value, and what happens when it is reached. In the value, `{NAME}` is replaced by a constant, `{NAME bytes}`
+ * by a size, and `{NAME percent}` by a share. A name that two modules export is written with its module, as in `{events.MAX_SESSION_NAME}`.
  */
 type Row = readonly [limit: string, value: string, effect: string]
 
@@ -195,8 +195,8 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
 }
 
 /**
- * Constants that no reader meets: sizes of formats, shares of a limit that has a row, and limits that the program reports where they
- * matter.
+ * Constants that users do not need to know. They are sizes of formats, shares of a limit that has a row, and limits that the program
+ * reports when they matter.
  */
 const INTERNAL = `
   ENROL_SECRET_BYTES ENROL_KEY_ID_BYTES ENROL_ATTEMPT_BYTES ENROL_MAC_BYTES MAX_ENROL_TOKEN MAX_ENROL_NAMES MAX_ENROL_MESSAGE
@@ -248,7 +248,7 @@ const INTERNAL = `
   MAX_UNAWAITED_DIALS MAX_DIAL_ADDRESSES MAX_STREAM_WRITE_BUFFER MAX_MUXER_FRAME MAX_CONNECTION_BACKLOG
 `
 
-/** Work that a peer causes, in words. */
+/** The kinds of work that a peer causes, in words. */
 const METERED_WORK: Readonly<Record<mesh.Metered, string>> = {
   bytes: 'Bytes',
   frames: 'Frames of the muxer',
@@ -278,7 +278,7 @@ const TIMES: Units = [
   [1, 'ms'],
 ]
 
-/** In the largest unit that divides the value and gives at least 2 of a time, so 24 h and not 1 day. */
+/** Uses the largest unit that divides the value and gives at least 2, so 24 h and not 1 day. */
 const inUnits = (value: number, units: Units): string => {
   const [size, name] = units.find(([each]) => value % each === 0 && (value > each || units === BYTES)) ?? [1, '']
   return `${numberText(value / size)} ${name}`.trim()
@@ -318,7 +318,7 @@ const valueText = (name: string, unit: string | undefined): string => {
 const PLACEHOLDER = /\{([\w.]+)(?: (bytes|percent))?\}/g
 const filled = (text: string): string => text.replaceAll(PLACEHOLDER, (_all, name: string, unit?: string) => valueText(name, unit))
 
-/** Names of `rows` and `internal`, and the constants that neither has. Throws for a name that is no constant. */
+/** Returns the names of `rows` and `internal`, and the constants that are in neither. Throws for a name that is not a constant. */
 export const unlistedLimits = (rows: Readonly<Record<string, readonly Row[]>>, internal: string): string[] => {
   const shown = Object.values(rows).flatMap((each) =>
     each.flatMap((cells) => [...cells.join().matchAll(PLACEHOLDER)].map(([, name = '']) => name)),
@@ -342,7 +342,7 @@ export const limits = (): string => {
     .join('\n\n')
 }
 
-/** What a peer may cause, by its class. */
+/** The limits of a peer, by its class. */
 export const peerRates = (): string =>
   table(
     ['work', 'unlisted', 'named', 'accepted'],

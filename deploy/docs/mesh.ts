@@ -1,7 +1,7 @@
 import { PENALTY_MS, type Violation, VIOLATIONS } from '../../src/mesh/penalties.ts'
 import { code, table } from './table.ts'
 
-/** What each violation is. */
+/** Description of each violation. */
 const VIOLATION_TEXT: Readonly<Record<Violation, string>> = {
   bad_signature: 'a handshake has a wrong signature or MAC',
   malformed: 'a handshake has a malformed message',

@@ -18,7 +18,7 @@ type OwnFields<Line> = Line extends RunKey
   : Line extends LocalKey
     ? Exclude<keyof Line, keyof LocalKey | 'request_id'>
     : keyof Line
-/** What the name of a field does not say; empty for most. */
+/** Explanations of fields whose name is not sufficient. Most are empty. */
 type FieldsOf<Name> = Readonly<Record<Exclude<OwnFields<LineOf<Name>>, 'event'>, string>>
 
 const OUTCOMES: Readonly<Record<ApprovalOutcome, string>> = {

@@ -2,7 +2,7 @@ import type { ReloadOutcome } from '../../src/executor/acl-reload.ts'
 import { RELOADED } from '../../src/programs/x0xd/main.ts'
 import { code, table } from './table.ts'
 
-/** What each outcome means, and what the operator does next. */
+/** The meaning of each outcome, and the next action of the operator. */
 const OUTCOMES: Readonly<Record<ReloadOutcome, readonly [meaning: string, next: string]>> = {
   taken: ['The file allows less than before, and is in force.', 'Nothing.'],
   unchanged: ['The file allows the same as before.', 'Nothing.'],

@@ -10,14 +10,14 @@ import type { RUN_RESULT } from '../../src/protocol/api/run-events.ts'
 import type { Section } from './fill.ts'
 import { code, table } from './table.ts'
 
-/** Services that nobody calls: a definition uses them only when it answers. */
+/** Services that are never called, because a definition uses them only when it answers a request. */
 const NONE = { clock: { monotonic: () => 0 } } as unknown as RestServices
 const NEVER = { signal: new AbortController().signal }
 const DEFINITIONS = routeDefinitions(NONE, {} as RestInit, NEVER)
 
 type Json = z.core.JSONSchema.BaseSchema
 
-/** What a reader cannot see in the fields of a route. */
+/** Remarks that the fields of a route do not show. */
 const NOTES: Partial<Readonly<Record<RouteKey, string>>> = {
   'GET /health': '503 if the executor process does not answer, the mesh does not listen, or the audit log cannot be written.',
   'GET /agent/card': 'The card is valid for a year. `conflict` if this agent is revoked.',
@@ -60,7 +60,7 @@ const NOTES: Partial<Readonly<Record<RouteKey, string>>> = {
   'GET /metrics': 'The [metrics token](monitor.md) is sufficient.',
 }
 
-/** In place of the fields of an answer. */
+/** Texts in place of the fields of an answer. */
 const ANSWERS: Partial<Readonly<Record<RouteKey, string>>> = {
   'GET /openapi.json': 'the document',
   'POST /exec/run': 'a result or a stream',
@@ -91,7 +91,7 @@ const requestFields = (schema: z.ZodType | undefined): string[] => {
   return Object.keys(json.properties ?? {}).map((name) => named(json, name))
 }
 
-/** Routes whose request has a table of its own, below this heading. */
+/** Routes whose request fields have a separate table, below this heading. */
 const OWN_TABLES: Readonly<Partial<Record<string, string>>> = {
   'POST /exec/run': 'run-a-command',
   'POST /exec/terminal': 'run-on-a-terminal',

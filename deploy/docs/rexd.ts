@@ -27,7 +27,7 @@ const PURPOSES: Readonly<Record<Method, string>> = {
   'fs.patch': 'Changes several files, all or none.',
 }
 
-/** Records whose members a cell lists. */
+/** Records whose members the tables list. */
 const WITH_MEMBERS = ['entries', 'moved', 'ran_on']
 
 const membersOf = (kind: Kind): readonly string[] => {

@@ -20,7 +20,7 @@ import { REXD_SECTIONS } from './rexd.ts'
 import { code } from './table.ts'
 import { protocolVersions } from './versions.ts'
 
-/** Every section that the code writes, by the name that a page gives. A page names each; a test finds one that no page names. */
+/** Every generated section by its name in a page. A test fails if no page contains a section. */
 export const SECTIONS: Readonly<Record<string, Section>> = {
   'bench-targets': benchTargets,
   folders,

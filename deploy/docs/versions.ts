@@ -3,7 +3,7 @@ import { DESK_VERSION } from '../../src/protocol/desk/messages.ts'
 import { LINK_VERSION } from '../../src/protocol/limits/wire.ts'
 import { table } from './table.ts'
 
-/** Protocols whose two sides must have one version: between whom, the version, and what happens otherwise. */
+/** Protocols that need the same version on both sides. For each, the two sides, the version, and the effect of a difference. */
 const PROTOCOLS: readonly (readonly [between: string, version: number, otherwise: string])[] = [
   ['two machines (the link)', LINK_VERSION, 'No command runs. The error `upgrade` names both versions and the machine to upgrade.'],
   [

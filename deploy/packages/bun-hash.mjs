@@ -1,4 +1,4 @@
-// Stands for src/identity/light-hash.ts where the runtime is Bun, whose own hash needs no module to be compiled first.
+// Replaces src/identity/light-hash.ts if the runtime is Bun. Bun's hash works without loading a module.
 export { lightRandomBytes } from '../../src/identity/light-hash.ts'
 
 export const lightHmac = (key, ...parts) => {

@@ -1,5 +1,5 @@
-// Stands for node:net and node:tty in the command line where the runtime is Bun, whose own sockets need none of what those load: what
-// src/clients/http1.ts and src/programs/x0x/stdin-source.ts use of them, and no more.
+// Replaces node:net and node:tty in the command line if the runtime is Bun, whose sockets start faster. It has only the parts that
+// src/clients/http1.ts and src/programs/x0x/stdin-source.ts use.
 import { EventEmitter } from 'node:events'
 import { closeSync, readlinkSync, readSync } from 'node:fs'
 import { Readable } from 'node:stream'
@@ -11,7 +11,7 @@ class Connection extends EventEmitter {
   destroyed = false
   #closed = false
   #socket = null
-  /** What was written and not taken yet. */
+  /** Data that was written and that the socket has not taken yet. */
   #waiting = []
   #isFull = false
   #isPaused = false
@@ -63,7 +63,7 @@ class Connection extends EventEmitter {
     this.emit('drain')
   }
 
-  /** False where the writer should wait for `drain`. */
+  /** Returns false if the writer should wait for `drain`. */
   write(data, encoding) {
     if (this.destroyed) return true
     this.#waiting.push(typeof data === 'string' ? Buffer.from(data, encoding) : data)
@@ -72,7 +72,7 @@ class Connection extends EventEmitter {
     return !this.#isFull
   }
 
-  /** What is written at once is sent at once all the same. */
+  /** Does nothing, because data that is written together is also sent together. */
   cork() {}
   uncork() {}
 
@@ -107,17 +107,17 @@ class Connection extends EventEmitter {
 
 export const connect = (to) => new Connection(to)
 
-/** Loaded where they are used. */
+/** These modules are loaded at the first call. */
 export const isIPv4 = (text) => require('node:net').isIPv4(text)
 export const isatty = (fd) => require('node:tty').isatty(fd)
 
-/** How long a descriptor that has nothing is left alone. */
+/** Pause before the next read of a descriptor that had no data. */
 const PAUSE_MS = 5
 const READ_BYTES = 64 * 1024
 
 /**
- * A descriptor that does not block, as a stream: Bun's own never read a pipe of another process, and hold the exit for a terminal.
- * A named pipe may not have had its writer yet.
+ * A stream of a non-blocking descriptor. Bun's streams never read a pipe of another process, and keep the process running if they read a
+ * terminal. The writer of a named pipe may not have opened it yet.
  */
 class Descriptor extends Readable {
   #fd
@@ -146,7 +146,7 @@ class Descriptor extends Readable {
     }
   }
 
-  /** What is there; null at the end. Throws EAGAIN where nothing is there yet. */
+  /** Returns the available bytes, or null at the end. Throws EAGAIN if there are none yet. */
   #take() {
     const bytes = Buffer.allocUnsafe(READ_BYTES)
     const begun = this.#begun
@@ -165,12 +165,12 @@ class Descriptor extends Readable {
   }
 }
 
-/** Of a pipe. */
+/** Stream of a pipe. */
 export class Socket extends Descriptor {
   constructor({ fd }) {
     super(fd)
   }
 }
 
-/** Of a terminal. */
+/** Stream of a terminal. */
 export class ReadStream extends Descriptor {}

@@ -1,4 +1,4 @@
-// Takes the place of src/cli/stdin-data.ts in the single-file build. The sockets of Bun cannot look at data without taking it.
+// Replaces src/cli/stdin-data.ts in the single-file build, because the sockets of Bun cannot look at data without reading it.
 
 /** Not a literal, because the bundler of Node.js programs does not know the module. */
 const FFI = ['bun', 'ffi'].join(':')

@@ -1,4 +1,5 @@
-// The three nodes of the compose file, as processes in an image's files, and the lines of docs/install.md that make them know each other.
+// Runs the three nodes of the compose file as processes in the files of an image. Then it runs the lines of docs/install.md that connect
+// them.
 import assert from 'node:assert/strict'
 import { cpSync, readFileSync, appendFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
@@ -11,7 +12,7 @@ import { Container, Network } from './container.mjs'
 import { ran } from './place.mjs'
 
 const FILE = join(packageRoot, 'deploy', 'compose', 'compose.yaml')
-/** What a service has, as it is here or, where that differs among services, how it is followed. Another key would be one that is not tried. */
+/** Keys whose value must be the same in every service. This check applies the FOLLOWED keys, and fails for any other key. */
 const ALIKE = { image: 'x0x', restart: 'unless-stopped', read_only: true, cap_drop: ['ALL'], security_opt: ['no-new-privileges:true'] }
 const FOLLOWED = ['build', 'init', 'tmpfs', 'hostname', 'environment', 'volumes']
 
@@ -21,7 +22,7 @@ const containerOf = async (name, service, { place, image, network, volumes }) =>
   assert.equal(resolve(dirname(FILE), service.build.context), packageRoot)
   const mounts = service.volumes.map(async (text) => {
     const [from, to, mode] = text.split(':')
-    // One that is new has what the image has there.
+    // A new volume starts with the files of the image.
     if (from in volumes) await ran('cp', ['-a', join(image.root, to), join(place, from)])
     else assert.equal(mode, 'ro')
     return { from: join(place, from), to, isFixed: mode === 'ro' }
@@ -30,7 +31,7 @@ const containerOf = async (name, service, { place, image, network, volumes }) =>
   return new Container(image, { name: service.hostname, network, init, tmpfs, env, mounts: await Promise.all(mounts) })
 }
 
-/** `place`: a directory of this check alone. */
+/** `place` is a directory for this check alone. */
 export const checkCompose = async (place, image, daemons) => {
   const { services, volumes, ...others } = parse(readFileSync(FILE, 'utf8'), { merge: true })
   assert.deepEqual(Object.keys(others), ['name', 'x-node'])

@@ -1,6 +1,7 @@
-// The examples of docs/enrol.md and docs/fleet-acls.md for Docker and Kubernetes, taken from the pages, as processes in an image's files.
-// Each host is a contact of an operator in another container, who runs a command on it. For the other tools: e2e/campaign.
-// podman does not run them: crun refuses hosts with both versions of control groups, and `podman kube play` 4.3 crashes on a Secret as a volume.
+// Runs the examples of docs/enrol.md and docs/fleet-acls.md for Docker and Kubernetes as processes in the files of an image. Each host
+// becomes a contact of an operator in another container, and the operator runs a command on it. The examples for other tools are tested in
+// e2e/campaign. podman cannot run them. crun refuses hosts with both versions of control groups, and `podman kube play` 4.3 crashes on a
+// Secret as a volume.
 import assert from 'node:assert/strict'
 import { spawnSync } from 'node:child_process'
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -18,11 +19,11 @@ const [ENROL, ACLS] = ['enrol.md', 'fleet-acls.md']
 const DATA = '/var/lib/x0x'
 const NODE = 2
 
-/** Why the examples for Kubernetes cannot be tried here; undefined: they can. */
+/** The reason why the Kubernetes examples cannot run on this machine, or undefined. */
 const cannotKustomize = () =>
   spawnSync('kubectl', ['kustomize', '--help']).status === 0 ? undefined : 'needs a kubectl that has `kustomize`'
 
-/** A place on disk for each volume of an image, with what the image has there. */
+/** Makes a directory for each volume of an image, with the files of the image. */
 const volumesOf = async (image, place, name) => {
   const mounts = Object.keys(image.config.Volumes).map(async (to) => {
     const from = join(place, `${name}${to.replaceAll('/', '-')}`)
@@ -47,7 +48,7 @@ class Operator {
     return this.container.exec('x0x', ...argv)
   }
 
-  /** A token for a host of this name, with the entries of the page. */
+  /** Returns a token for a host of this name, with the ACL entries of the page. */
   async tokenFor(name) {
     writeFileSync(join(this.data, 'web.toml'), snippetOf(ENROL, 'Create a token', 'toml'))
     return (await this.x0x('enrol', 'create', '--name', name, '--allow', `${DATA}/web.toml`)).trim()
@@ -66,7 +67,7 @@ class Operator {
     assert.equal(await this.x0x('exec', name, '--', 'uname', '-r'), `${release()}\n`)
   }
 
-  /** An ACL that allows the operator this command, signed. */
+  /** Returns a signed ACL that allows the operator this command. */
   async signed(argv) {
     const { agent_id, machine_id } = JSON.parse(await this.x0x('id', '--json'))
     const head = '[exec]\nenabled = true\naudit_log_path = "/var/log/x0x/exec.log"\ndefault_cwd = "/"\n'
@@ -77,14 +78,14 @@ class Operator {
   }
 }
 
-/** The words of each call of docker in lines of a shell, which are run in this directory. */
+/** Runs shell lines in this directory. Returns the arguments of each call of docker. */
 const dockerCalls = async (lines, cwd) => {
   const script = `docker() { printf '%s\\0' "$@" $'\\x1e'; }\n${lines}`
   const calls = (await ran('bash', ['-ec', script], { cwd })).split('\0\x1e\0').slice(0, -1)
   return calls.map((call) => call.split('\0'))
 }
 
-/** The options of `docker run` that are followed here. Another one would not be tried. */
+/** The options of `docker run` that this check applies. It fails for any other option. */
 const RUN_OPTIONS = {
   detach: { type: 'boolean', short: 'd' },
   env: { type: 'string', short: 'e', multiple: true },
@@ -107,14 +108,14 @@ const checkDocker = async (image, ops, { place, network, daemons }) => {
   const web = new Container(derived, { name: 'web', network, tmpfs: ['/tmp'], mounts, env })
   await web.start(daemons, X0XD_READY)
   await ops.hasEnrolled('web')
-  // As an engine does: the same token each time.
+  // Starts the container again with the same token, as an engine does.
   assert.equal(await web.stop(), 0)
   await web.start(daemons, X0XD_READY)
   await ops.hasEnrolled('web')
   await web.stop()
 }
 
-/** What lines of a shell have kubectl make, which is asked without a cluster: it applies nothing. */
+/** Runs shell lines with a kubectl that has no cluster. It only prints manifests, and notes every other call. */
 const madeOffline = async (lines, cwd) => {
   const script = `kubectl() { case " $* " in *" --dry-run=client "*) command kubectl "$@" ;; *) echo "$*" >> calls ;; esac; }\n${lines}`
   await ran('bash', ['-ec', script], { cwd })
@@ -152,7 +153,7 @@ const checkNodes = async (image, ops, { place, network, daemons }) => {
   assert.equal(await node.stop(), 0)
 }
 
-/** `place`: a directory of this check alone. */
+/** `place` is a directory for this check alone. */
 export const checkEnrol = async (place, image, daemons) => {
   const network = new Network(place)
   const here = { place, network, daemons }
@@ -164,7 +165,7 @@ export const checkEnrol = async (place, image, daemons) => {
     await checkDocker(image, ops, here)
     const cannot = cannotKustomize()
     if (cannot === undefined) await checkNodes(image, ops, here)
-    else console.log(`the examples for Kubernetes are not tried: ${cannot}`)
+    else console.log(`the Kubernetes examples are not tested: ${cannot}`)
     await ops.container.stop()
   } finally {
     await network.stop()

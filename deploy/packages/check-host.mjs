@@ -1,4 +1,4 @@
-// A Debian in a directory, on which packages are tried.
+// A Debian host in a directory, for testing packages.
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { basename, join } from 'node:path'
@@ -14,26 +14,26 @@ const archive = () => {
   return /^(\S*\/debian) Packages$/m.exec(said.stdout ?? '')?.[1]
 }
 
-/** Why there can be no such host; undefined: there can. */
+/** The reason why such a host is not possible on this machine, or undefined. */
 export const cannotInstall = () => {
   if (process.getuid() !== 0) return 'needs root'
   for (const tool of ['debootstrap', 'bwrap', 'setpriv']) if (spawnSync(tool, ['--version']).error) return `needs ${tool}`
   return archive() === undefined ? 'needs an apt-get with an archive of Debian' : undefined
 }
 
-/** Why no image can be made and run, where such a host can be; undefined: it can. */
+/** The reason why images cannot be built and run on this machine, or undefined. */
 export const cannotContain = () => {
   for (const tool of ['podman', 'ip', 'nsenter']) if (spawnSync(tool, ['-V']).error) return `needs ${tool}`
   return undefined
 }
 
-/** Fills an empty directory with what every Debian has. */
+/** Installs a minimal Debian into an empty directory. */
 export const makeRoot = (root) => ran('debootstrap', ['--variant=minbase', RELEASE, root, archive()])
 
-/** As after `env -i`, with a home of its own. */
+/** The environment after `env -i`, with a home directory. */
 export const bare = (home, path = '') => ({ HOME: home, PATH: `${path}/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin` })
 
-/** The words behind which a program runs on a host in this directory as its root, with the devices and processes of a host. */
+/** Arguments that come before a program to run it as root on the host in this directory, with devices and processes. */
 export const onHost = (root) => [
   'bwrap',
   '--bind',
@@ -49,7 +49,7 @@ export const onHost = (root) => [
   '--',
 ]
 
-/** A daemon whose line on standard output says that it is ready. `daemons` are killed with the check, whatever becomes of it. */
+/** Starts a daemon and waits for the line that reports that it is ready. The check kills `daemons` at its end, even if it fails. */
 export const started = async (daemons, [file, ...argv], options, ready) => {
   const child = spawn(file, argv, { ...options, stdio: ['ignore', 'pipe', 'inherit'] })
   const exited = once(child, 'exit')
@@ -86,14 +86,14 @@ export class Host {
     return started(daemons, argv, { env: { ...bare('/var/lib/x0x'), X0X_MDNS: 'false' } }, X0XD_READY)
   }
 
-  /** `file`: on this machine. */
+  /** `file` is a path on this machine. */
   async install(file) {
     const there = join('/root', basename(file))
     if (file !== join(this.root, there)) await ran('cp', [file, join(this.root, there)])
     await this.run('dpkg', '--install', there)
   }
 
-  /** The same package as a later version. */
+  /** Installs the same package with a later version number. */
   async upgrade(version) {
     await this.install(await relabelled(join(this.root, 'root', this.deb), version))
     const installed = await this.run('dpkg-query', '--show', '--showformat=${Version}', 'x0x')

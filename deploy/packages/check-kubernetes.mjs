@@ -1,5 +1,5 @@
-// The pod of the DaemonSet, as a process in an image's files, with the variables that a kubelet gives it where Services are called
-// x0x and x0x-api.
+// Runs the pod of the DaemonSet as a process in the files of an image. Its environment has the variables that a kubelet sets for Services
+// named x0x and x0x-api.
 import assert from 'node:assert/strict'
 import { mkdirSync, readFileSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -10,7 +10,7 @@ import { packageRoot } from '../runtime.mjs'
 import { X0XD_READY } from './check-host.mjs'
 import { Container, Network } from './container.mjs'
 
-/** As the kubelet makes them: for each port of a Service, and once more for its first in the words of docker's links. */
+/** Variables of a Service, as the kubelet sets them. Each port has some, and the first one also has those of Docker links. */
 const serviceVariables = (service, address, ports) => {
   const name = service.toUpperCase().replaceAll('-', '_')
   const [first] = ports
@@ -28,7 +28,7 @@ const serviceVariables = (service, address, ports) => {
   return Object.fromEntries(Object.entries(all).map(([key, value]) => [key, String(value)]))
 }
 
-/** Values of fields, then what is made of them. */
+/** Resolves fields of the pod and references to earlier variables. */
 const environment = (env, fields) => {
   const values = {}
   for (const { name, value, valueFrom } of env)
@@ -36,7 +36,7 @@ const environment = (env, fields) => {
   return values
 }
 
-/** Where each volume of the pod is here. `named`: finds a ConfigMap or a Secret. */
+/** Returns the directory of a volume of the pod. `named` finds a ConfigMap or a Secret. */
 const volumeOf =
   (place, named) =>
   ({ name, hostPath, emptyDir, configMap, secret }) => {
@@ -44,7 +44,6 @@ const volumeOf =
     const path = join(place, name)
     mkdirSync(path, { mode: 0o755, recursive: true })
     if (hostPath) assert.equal(hostPath.type, 'DirectoryOrCreate', name)
-    // Everybody may write the directory of a ConfigMap, in as far as it can be written.
     else if (configMap) placeFiles(path, named('ConfigMap', configMap.name).data, configMap.defaultMode)
     else placeFiles(path, decoded(named('Secret', secret.secretName).data), secret.defaultMode)
     return [name, path]
@@ -52,7 +51,7 @@ const volumeOf =
 
 const decoded = (data) => Object.fromEntries(Object.entries(data).map(([name, text]) => [name, Buffer.from(text, 'base64')]))
 
-/** As a kubelet does: the names of the files are links. */
+/** Makes links for the names of the files, as a kubelet does. */
 const placeFiles = (path, files, mode) => {
   mkdirSync(join(path, '..data'), { recursive: true })
   for (const [name, data] of Object.entries(files)) {
@@ -67,7 +66,7 @@ const containerOf = ({ securityContext: rights, volumeMounts, env = [], args }, 
   const { runAsUser, runAsGroup, readOnlyRootFilesystem, allowPrivilegeEscalation, capabilities } = rights
   assert.deepEqual([readOnlyRootFilesystem, allowPrivilegeEscalation, capabilities.drop], [true, false, ['ALL']])
   const at = ({ name, mountPath: to, subPath = '', readOnly = false }) => ({
-    // A part of a volume is mounted as the file that its link leads to.
+    // A volume with a subPath is mounted as the file to which the link leads.
     from: volumes[name] && realpathSync(join(volumes[name], subPath)),
     to,
     isFixed: readOnly,
@@ -85,14 +84,14 @@ const containerOf = ({ securityContext: rights, volumeMounts, env = [], args }, 
   })
 }
 
-/** The documents of a manifest, whose numbers are those of YAML 1.1. */
+/** The documents of a manifest. Numbers follow YAML 1.1. */
 export const documentsOf = (text) => parseAllDocuments(text, { version: '1.1' }).map((one) => one.toJS())
 
 export const DAEMON_SET = join(packageRoot, 'deploy', 'kubernetes.yaml')
 
 /**
- * Starts the pod of the DaemonSet among these documents on the host `node` of a network. `place`: what stands for the disk of its machine.
- * `fields`: of the pod. `services`: the variables of other Services.
+ * Starts the pod of the DaemonSet in these documents on the host `node` of a network. `place` is the disk of its machine, `fields` are
+ * fields of the pod, and `services` are variables of other Services.
  */
 export const startPod = async (documents, { place, image, network, fields, services = {}, daemons }) => {
   const named = (kind, name) => documents.find((one) => one.kind === kind && one.metadata.name === name)
@@ -105,7 +104,7 @@ export const startPod = async (documents, { place, image, network, fields, servi
   return node
 }
 
-/** `place`: a directory of this check alone. */
+/** `place` is a directory for this check alone. */
 export const checkKubernetes = async (place, image, daemons) => {
   const documents = documentsOf(readFileSync(DAEMON_SET, 'utf8'))
   const [space, config, set, service] = documents
@@ -130,7 +129,7 @@ export const checkKubernetes = async (place, image, daemons) => {
     const fields = { 'spec.nodeName': 'node-1', 'status.hostIP': '192.0.2.7' }
     const node = await startPod(documents, { place, image, network, fields, services, daemons })
     for (const { exec } of [container.readinessProbe, container.livenessProbe]) await node.exec(...exec.command)
-    // Orphans of a command: tini reaps them, also as process 1.
+    // A command leaves orphans behind. tini reaps them, also if it is process 1.
     await node.exec(
       'sh',
       '-c',

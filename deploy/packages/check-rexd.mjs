@@ -1,4 +1,4 @@
-// The one file `rexd` on a host that has no Node.js: it is copied there, and serves.
+// Copies the one-file `rexd` to a host without Node.js, and uses it there.
 import assert from 'node:assert/strict'
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -51,7 +51,7 @@ const until = async (holds) => {
   }
 }
 
-/** A server that is killed leaves nothing that runs. */
+/** Checks that a killed server leaves no running process. */
 const killed = async (session, { child }) => {
   const command = ['/bin/sleep', `86399.${process.pid}`]
   const isThere = async () => (await ran('ps', ['-eo', 'args'])).split('\n').includes(command.join(' '))
@@ -61,7 +61,7 @@ const killed = async (session, { child }) => {
   await until(async () => !(await isThere()))
 }
 
-/** `root`: of a host without a package of ours. */
+/** `root` is the directory of a host without a package of x0x. */
 export const checkOneFileRexd = async (root, daemons) => {
   const { connect, stdio, webSocket } = await import(pathToFileURL(join(packageRoot, 'dist', 'client.mjs')).href)
   const file = join(root, 'usr/local/bin/rexd')

@@ -1,4 +1,4 @@
-// The tests of the built programs, tried against the single files: a part of them, which says most in least time.
+// Runs some tests of the built programs with the single files. These tests cover most in the least time.
 import assert from 'node:assert/strict'
 import { join } from 'node:path'
 
@@ -33,12 +33,12 @@ const TRIED = [
   },
 ]
 
-/** Throws what the runner said, where one fails or one of the names is of no test. */
+/** Throws the output of the runner if a test fails, or if one of the names matches no test. */
 export const checkTests = async () => {
   const all = TRIED.map(async ({ file, names, variable, program }) => {
     const env = { ...process.env, [variable]: join(OUT, `${program}-linux-${process.arch}`) }
     const which = names.map((name) => `--test-name-pattern=${name}`)
-    // A test of ours is no part of another's run.
+    // With this variable, the runner would behave as part of another test run.
     delete env.NODE_TEST_CONTEXT
     const said = await ran(process.execPath, ['--test', '--test-reporter=spec', ...which, file], { env, cwd: packageRoot })
     assert.match(said, new RegExp(`^ℹ pass ${names.length}$`, 'm'), `${file}: not each of ${names.join(', ')} ran once:\n${said}`)

@@ -1,5 +1,5 @@
-// Installs each package where nothing is, and runs a first command from there: alice has the npm package or the single file,
-// bob is a Debian with nothing, then with the one file of rexd, then with the .deb. The image has its own, alice, bob and carol.
+// Installs each package on a clean system and runs a first command from it. alice has the npm package, then the single file. bob is a plain
+// Debian, then has the one-file rexd, then the .deb. The image has its own alice, bob and carol.
 import assert from 'node:assert/strict'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -14,7 +14,7 @@ import { checkTests } from './check-tests.mjs'
 import { makeImage } from './image.mjs'
 import { OUT, ran } from './place.mjs'
 
-/** npm's own settings stay, which say where packages come from. */
+/** Variables that tell npm where packages come from. */
 const NPM_SETTINGS = /^(npm_config_(registry|userconfig|cafile)|NODE_EXTRA_CA_CERTS)$/i
 const forNpm = (home, path) => ({
   ...bare(home, path),
@@ -23,7 +23,7 @@ const forNpm = (home, path) => ({
 
 const step = (name) => console.log(`ok  ${name}, after ${(performance.now() / 1000).toFixed(0)} s`)
 
-/** Answers the directory of its programs. */
+/** Installs the npm package and the library. Returns the directory of the programs. */
 const installed = async (place, version) => {
   const home = join(place, 'npm')
   mkdirSync(home)
@@ -45,7 +45,7 @@ const installed = async (place, version) => {
     cwd: library,
   })
   assert.match(names, /\bconnect\b/, 'the library can be imported')
-  step('npm package and library install into nothing')
+  step('the npm package and the library install into empty directories')
   return join(home, 'bin')
 }
 
@@ -73,7 +73,7 @@ const onMesh = async (place, programs, host, daemons) => {
   const asked = ['exec', 'bob', '--', 'cat', '/etc/debian_version']
   assert.equal(await x0x(...asked), release)
   step('a first command from the npm package on a host with the .deb')
-  // Whoever can write where it is started must not tell it whom to ask.
+  // A file in the working directory must not choose the daemon that the program asks, because others may write there.
   writeFileSync(join(home, '.env'), 'X0X_API=http://127.0.0.1:1\n')
   const single = (...argv) => ran(join(OUT, `x0x-linux-${process.arch}`), [...data, ...argv], { env: bare(home), cwd: home })
   assert.equal(await single(...asked), release)
@@ -90,7 +90,7 @@ const onMesh = async (place, programs, host, daemons) => {
   await x0x('contacts', 'import', (await host.x0x('card')).trim(), '--as', 'bob')
   assert.equal(await x0x(...asked), release)
   assert.ok(journal().startsWith(told), 'an upgrade keeps the journal')
-  step('an upgrade keeps keys, contacts, configuration and journal')
+  step('an upgrade keeps keys, contacts, configuration and audit log')
   await bob.stop()
   await alice.stop()
 }
@@ -104,12 +104,12 @@ const removed = async (host) => {
   await host.run('dpkg', '--purge', 'x0x')
   for (const gone of ['var/lib/x0x', 'var/log/x0x', 'etc/x0x']) assert.ok(!existsSync(join(host.root, gone)), `${gone} is left`)
   assert.doesNotMatch(readFileSync(join(host.root, 'etc/passwd'), 'utf8'), /^x0x/m)
-  step('removed, and purged')
+  step('the .deb is removed and purged')
 }
 
 const asHost = async (host, programs, { place, daemons }) => {
   await checkOneFileRexd(host.root, daemons)
-  step('rexd as one file on a host without Node.js: commands, files, a terminal, TLS, and what it started ends with it')
+  step('the one-file rexd serves commands, files, a terminal and TLS on a host without Node.js, and its processes end with it')
   await host.install(join(OUT, host.deb))
   step('the .deb installs into an empty root')
   await onMesh(place, await programs, host, daemons)
@@ -119,22 +119,22 @@ const asHost = async (host, programs, { place, daemons }) => {
 const asImage = async (made, { place, daemons }) => {
   const image = await made
   try {
-    step('the image is built by the steps of the Dockerfile')
+    step('the steps of the Dockerfile build the image')
     const tried = async (name, check) => {
       mkdirSync(join(place, name))
       await check(join(place, name), image, daemons)
     }
     await tried('compose', checkCompose)
     await tried('kubernetes', checkKubernetes)
-    step('three nodes of the compose file and a pod of the DaemonSet, beside Services of our name: healthy, asked, read-only, ended')
+    step('three nodes of the compose file and a pod of the DaemonSet serve, pass their health checks and stop')
     await tried('enrol', checkEnrol)
-    step('containers and pods enrol, and take a signed ACL, by the examples of the pages')
+    step('containers and pods enrol and load a signed ACL with the examples of the pages')
   } finally {
     await image.remove()
   }
 }
 
-/** What takes long and needs no package: begun before they are made. */
+/** Prepares the steps that take long and need no packages, before the packages are made. */
 export class Check {
   #place = mkdtempSync(join(tmpdir(), 'x0x-packages-'))
   #daemons = []
@@ -144,7 +144,7 @@ export class Check {
   constructor() {
     const why = cannotInstall()
     if (why !== undefined) {
-      console.log(`only what npm installs is tried: ${why}`)
+      console.log(`only the npm packages are tested: ${why}`)
       return
     }
     const root = join(this.#place, 'root')
@@ -152,17 +152,19 @@ export class Check {
     this.#host = makeRoot(root).then(() => ran('cp', ['-a', root, debian]))
     const cannot = cannotContain()
     if (cannot === undefined) this.#image = this.#host.then(() => makeImage(this.#place, debian))
-    else console.log(`the image is not tried: ${cannot}`)
-    // Whoever waits for them is told.
+    else console.log(`the image is not tested: ${cannot}`)
+    // A failure is reported when `run` waits for it.
     for (const begun of [this.#host, this.#image]) begun?.catch(() => undefined)
   }
 
-  /** `version`: of the packages in dist/packages; `lintian`: that too, which takes a minute. Throws the first thing that is not as it should be. */
+  /**
+   * Checks the packages of this version in dist/packages, and throws the first failure. `lintian` also runs lintian, which takes a minute.
+   */
   async run(version, lintian) {
     await ran('sha256sum', ['--check', '--quiet', 'SHA256SUMS'], { cwd: OUT })
     const here = { place: this.#place, daemons: this.#daemons }
     const programs = installed(this.#place, version)
-    const steps = [programs, checkTests().then(() => step('tests of x0x and of rexd hold for their single files'))]
+    const steps = [programs, checkTests().then(() => step('tests of x0x and rexd pass with the single files'))]
     if (this.#host !== undefined) {
       const host = new Host(join(this.#place, 'root'), version)
       steps.push(this.#host.then(() => asHost(host, programs, here)))
@@ -173,7 +175,7 @@ export class Check {
     if (failed !== undefined) throw failed.reason
   }
 
-  /** Leaves nothing behind, also where it was never run. */
+  /** Removes everything, even if `run` was never called. */
   async end() {
     await Promise.allSettled([this.#host, this.#image])
     for (const { kill, exited } of this.#daemons) {

@@ -1,5 +1,5 @@
-// `npm run packages -- --compare`: makes the packages again from a copy of the sources in another directory, under another user mask, time
-// zone and locale, and with nothing built. The same commit must give the same bytes.
+// `npm run packages -- --compare`: makes the packages again from a copy of the sources, without earlier builds. Directory, user mask, time
+// zone and locale are different. The same commit must give the same bytes.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { packageRoot } from '../runtime.mjs'
 import { OUT, ran, sourceDate } from './place.mjs'
 
-/** The sums of a directory with packages, by file name. */
+/** The checksums of a directory with packages, by file name. */
 const sumsIn = (directory) =>
   new Map(
     readFileSync(join(directory, 'SHA256SUMS'), 'utf8')
@@ -18,7 +18,7 @@ const sumsIn = (directory) =>
       .map((line) => line.split('  ').toReversed()),
   )
 
-/** Copies what git knows or would take, and the installed packages without what builds keep there. */
+/** Copies the files that git tracks or would add, and the installed packages without the caches of builds. */
 const copySources = async (place) => {
   const names = await ran('git', ['-c', 'safe.directory=*', 'ls-files', '-z', '--cached', '--others', '--exclude-standard'], {
     cwd: packageRoot,
@@ -49,8 +49,8 @@ export const comparePackages = async () => {
     const [first, second] = [sumsIn(OUT), sumsIn(join(place, 'dist', 'packages'))]
     const names = [...new Set([...first.keys(), ...second.keys()])].toSorted()
     const differing = names.filter((name) => first.get(name) !== second.get(name))
-    if (differing.length > 0) throw new Error(`not the same bytes in a second run: ${differing.join(', ')}`)
-    console.log(`the same bytes in a second run: ${names.length} files`)
+    if (differing.length > 0) throw new Error(`a second run made other bytes: ${differing.join(', ')}`)
+    console.log(`a second run made the same bytes: ${names.length} files`)
   } finally {
     rmSync(place, { recursive: true, force: true })
   }

@@ -1,5 +1,5 @@
-// Runs what is in an image as an engine would: on a root that nobody can write, on a network of its own, with no right of root.
-// bwrap makes the place, ip(8) the network.
+// Runs the program of an image as a container engine would, with a read-only root, a separate network and no rights of root. bwrap makes
+// the file system and ip(8) the network.
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -7,7 +7,7 @@ import { join } from 'node:path'
 
 import { ran } from './place.mjs'
 
-/** Hosts on one bridge, none of which is this machine; by name. */
+/** Hosts on one bridge, by name. None of them is this machine. */
 export class Network {
   #prefix = `x0x-${process.pid}`
   #names = []
@@ -54,19 +54,19 @@ export class Network {
   }
 }
 
-/** The words behind which a program has this user, these capabilities of its own and no way to more. */
+/** Arguments before a program to run it as this user, with only these capabilities and no way to get more. */
 const asUser = ([uid, gid], kept = []) => {
   const caps = ['-all', ...kept.map((name) => `+${name.toLowerCase()}`)].join(',')
   const sets = [`--inh-caps=${caps}`, `--bounding-set=${caps}`, ...(kept.length === 0 ? [] : [`--ambient-caps=${caps}`])]
   return ['setpriv', `--reuid=${uid}`, `--regid=${gid}`, '--clear-groups', '--no-new-privs', ...sets, '--']
 }
 
-/** To become that user, and no more than it keeps. */
+/** Capabilities for becoming that user and for keeping only the given ones. */
 const RIGHTS = ['SETUID', 'SETGID', 'SETPCAP']
 
 /**
- * One container of an image. `mounts`: from, to and whether it is for reading. `init`: something else than its program is process 1.
- * `args`: arguments of its program, in place of those of the image.
+ * One container of an image. `mounts` are source, destination, and whether they are read-only. With `init`, process 1 is bwrap and not the
+ * program. `args` replace the arguments of the image.
  */
 export class Container {
   #init
@@ -80,7 +80,7 @@ export class Container {
     this.env = { ...ours, ...this.#init.env }
   }
 
-  /** The user: those who start it may give it another. */
+  /** The user of the image, unless the caller gives another. */
   get #user() {
     return (this.#init.user ?? this.image.config.User).split(':')
   }
@@ -109,18 +109,18 @@ export class Container {
     return { child, exited: once(child, 'close'), said: () => said }
   }
 
-  /** Runs a command in place of its program, to its end. */
+  /** Runs a command to its end instead of the program of the image. */
   async run(command) {
     const { exited, said } = this.#spawn(command)
     const [status] = await exited
     if (status !== 0) throw new Error(`${command.join(' ')} ended with ${status}:\n${said()}`)
   }
 
-  /** Starts its program; resolves when it has said that it is ready. */
+  /** Starts the program of the image. Resolves when its output reports that it is ready. */
   async start(daemons, ready) {
     this.#process = this.#spawn([...this.image.config.Entrypoint, ...this.#init.args])
     const { child, exited, said } = this.#process
-    // What has become another user is not ended with who started it; process 1 is, and takes all with it.
+    // The program runs as another user, so it does not end with its parent. If process 1 is killed, all processes end.
     daemons.push({ kill: () => this.#kill(), exited })
     let status = ''
     child.stdio[3].setEncoding('utf8').on('data', (text) => (status += text))
@@ -135,25 +135,25 @@ export class Container {
     try {
       if (this.#pid !== undefined) process.kill(Number(this.#pid), 'SIGKILL')
     } catch {
-      // It ended meanwhile.
+      // The process has already ended.
     }
     child.kill('SIGKILL')
   }
 
-  /** Runs a command beside its program, as the same user; answers what it prints. */
+  /** Runs a command next to the program, as the same user. Returns its output. */
   exec(...command) {
     const into = ['--target', this.#pid, '--mount', '--pid', '--net', '--ipc', '--uts']
     return ran('nsenter', [...into, ...asUser(this.#user), ...command], { env: this.env })
   }
 
-  /** Throws where the image's own question is answered by another status than 0. */
+  /** Runs the health check of the image. Throws if its status is not 0. */
   health() {
     const [kind, ...command] = this.image.health.Test
     if (kind !== 'CMD') throw new Error(`the health check is a ${kind}`)
     return this.exec(...command)
   }
 
-  /** As an engine does: its program is asked to end, and how it ended is answered. */
+  /** Sends SIGTERM to the program, as an engine does. Returns its exit status. */
   async stop() {
     const inside = readFileSync(`/proc/${this.#pid}/task/${this.#pid}/children`, 'utf8').trim().split(' ')
     process.kill(Number(this.#init.init ? inside[0] : this.#pid), 'SIGTERM')

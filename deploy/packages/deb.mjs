@@ -1,4 +1,4 @@
-// The package of Debian and its kin, made without root: the programs with the runtime that they need, units, users, directories.
+// Makes the Debian package, without root. It has the programs with their runtime, units, users and directories.
 import { chmodSync, cpSync, lstatSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
@@ -7,7 +7,7 @@ import { packageRoot } from '../runtime.mjs'
 import { pinnedRuntime } from './pinned.mjs'
 import { ARCHITECTURES, OUT, ran, sourceDate, WORK } from './place.mjs'
 
-/** What Debian calls them. */
+/** Debian's names of the architectures. */
 export const DEBIAN = { x64: 'amd64', arm64: 'arm64' }
 const LIB = 'usr/lib/x0x'
 const PROGRAMS = { x0x: 'x0x.cjs', x0xd: 'x0xd.mjs', rexd: 'rexd.mjs', rexec: 'rexec.cjs' }
@@ -23,7 +23,7 @@ const manifest = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf
 const from = (...names) => join(packageRoot, ...names)
 const debian = (name) => from('deploy', 'packages', 'debian', name)
 
-/** Writes into the tree that becomes the package's. */
+/** Writes into the tree of the package. */
 class Tree {
   constructor(root) {
     this.root = root
@@ -44,7 +44,7 @@ class Tree {
     cpSync(source, join(this.root, path), { recursive: true, dereference: true })
   }
 
-  /** Its entries, parents first, without the one that says how to install it. */
+  /** The entries of the tree, parents first, without the control files. */
   *entries(path = '') {
     for (const name of readdirSync(join(this.root, path)).sort()) {
       const entry = join(path, name)
@@ -55,7 +55,7 @@ class Tree {
   }
 }
 
-/** What the built x0x prints, under the runtime of this machine. */
+/** Returns the output of the built x0x with the runtime of this machine. */
 const printed = (...words) => ran(process.execPath, [from('dist', 'x0x.cjs'), ...words])
 
 const programs = async (tree, { node, terminals, koffi }, isOurs) => {
@@ -69,7 +69,7 @@ const programs = async (tree, { node, terminals, koffi }, isOurs) => {
   tree.copyAll(from('deploy', 'bin'), `${LIB}/deploy/bin`)
   tree.copy(from('deploy', 'runtime.mjs'), `${LIB}/deploy/runtime.mjs`)
   tree.copy(from('package.json'), `${LIB}/package.json`)
-  // Compiled code is for the runtime of this machine.
+  // Compiled code works only with the runtime of this machine.
   const apart = isOurs ? /dist\/(packages|types|client\.mjs|THIRD-PARTY)/ : /dist\/(packages|types|client\.mjs|THIRD-PARTY|[\w-]+\.cache)/
   cpSync(from('dist'), join(tree.root, LIB, 'dist'), {
     recursive: true,
@@ -82,7 +82,7 @@ const programs = async (tree, { node, terminals, koffi }, isOurs) => {
   for (const [shell, path] of Object.entries(COMPLETIONS)) tree.write(path, await printed('completion', shell))
 }
 
-/** The units name the runtime and the bundles where this package has them. */
+/** The text of a unit, with the paths of the runtime and the bundles in this package. */
 const unitText = (unit) =>
   readFileSync(from('deploy', unit), 'utf8')
     .replaceAll('/usr/bin/node', `/${LIB}/bin/node`)
@@ -111,7 +111,7 @@ const documents = (tree, seconds, licence) => {
 }
 
 const control = async (tree, arch) => {
-  // As dpkg-gencontrol counts. The size of a directory differs between file systems.
+  // Counts as dpkg-gencontrol does, because the size of a directory differs between file systems.
   const kibibytesOf = (info) => (info.isFile() ? Math.ceil(info.size / 1024) : 1)
   const size = [...tree.entries()].reduce((sum, path) => sum + kibibytesOf(lstatSync(join(tree.root, path))), 0)
   const fields = {
@@ -135,7 +135,10 @@ const control = async (tree, arch) => {
   tree.write('DEBIAN/md5sums', await ran('md5sum', files, { cwd: tree.root }))
 }
 
-/** Has the runtime of that architecture inside. `inside`: of dist/. `into`: an existing directory. Answers its name there and what is inside. */
+/**
+ * Makes the package with the runtime of that architecture. `inside` lists the parts of dist/, and `into` is an existing directory. Returns
+ * the file name of the package and its parts.
+ */
 export const makeDeb = async (inside, arch, into) => {
   const runtime = await pinnedRuntime(arch)
   const tree = new Tree(join(WORK, `deb-${arch}`))
@@ -145,10 +148,10 @@ export const makeDeb = async (inside, arch, into) => {
   documents(tree, seconds, runtime.licence)
   await control(tree, arch)
   await ran('chmod', ['-R', 'u=rwX,go=rX', tree.root])
-  // What names a `node` that need not be there is started by that of the package alone.
+  // Scripts whose first line names a `node` are not executable, because no such `node` may exist. The runtime of the package starts them.
   await ran('find', [join(tree.root, LIB), '-type', 'f', '!', '-path', '*/bin/node', '-exec', 'chmod', '0644', '{}', '+'])
   const name = `x0x_${manifest.version}_${DEBIAN[arch]}.deb`
-  // gzip: a minute less than xz, on the two processors that make it, for a quarter more of size.
+  // With two processors, gzip is a minute faster than xz, and the package is a quarter larger.
   const env = { ...process.env, SOURCE_DATE_EPOCH: String(seconds) }
   await ran('dpkg-deb', ['--root-owner-group', '-Zgzip', '-z6', '--build', tree.root, join(into, name)], { env })
   rmSync(tree.root, { recursive: true })
@@ -157,7 +160,7 @@ export const makeDeb = async (inside, arch, into) => {
 
 export const makeDebs = (inside) => Promise.all(ARCHITECTURES.map((arch) => makeDeb(inside, arch, OUT)))
 
-/** The same package as another version, beside it: what its upgrade is tried with. Answers its path. */
+/** Makes the same package with another version number, in the same directory, to test an upgrade. Returns its path. */
 export const relabelled = async (deb, version) => {
   const tree = `${deb}.tree`
   const labelled = join(dirname(deb), `x0x_${version}_${DEBIAN[process.arch]}.deb`)

@@ -1,5 +1,5 @@
-// The image of the Dockerfile, built by its own steps from the sources: podman runs them in a chroot, for which it needs no engine
-// to be at hand. Its base is a Debian with the pinned runtime, in place of the one that a registry would have.
+// Builds the image of the Dockerfile from the sources, with the steps of that file. podman runs them in a chroot, so no container engine is
+// needed. The base image is a Debian with the pinned runtime, instead of one from a registry.
 import { cpSync, mkdirSync, realpathSync, symlinkSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 
@@ -9,7 +9,7 @@ import { ran } from './place.mjs'
 
 const BASE = 'localhost/node:24-slim'
 
-/** Where npm stands, and what it is told of the network here. */
+/** The path of npm, and its settings for the network of this machine. */
 const npm = async () => {
   const setting = async (name) => (await ran('npm', ['config', 'get', name])).trim()
   const given = await Promise.all(['registry', 'cafile'].map(async (name) => [name, await setting(name)]))
@@ -22,7 +22,7 @@ const npm = async () => {
   }
 }
 
-/** Lays what `FROM node:24-slim` has, besides a Debian, over one. */
+/** Adds the files of `FROM node:24-slim` to a plain Debian. */
 const addRuntime = async (place, { package: directory, cafile, settings }) => {
   const local = join(place, 'usr/local')
   for (const name of ['bin', 'etc', 'lib/node_modules']) mkdirSync(join(local, name), { recursive: true })
@@ -36,8 +36,8 @@ const addRuntime = async (place, { package: directory, cafile, settings }) => {
 }
 
 /**
- * `debian`: a directory of one, which this takes. Answers that of the image's files, which may be written, and what it says of itself.
- * `derive` builds an image of the Dockerfile in a directory, which may add no file to this one.
+ * Builds the image. `debian` is the directory of a Debian, which is changed. Returns the directory of the image's files, which may be
+ * written, and its configuration. `derive` builds an image of a Dockerfile in a directory, which must not add files to this image.
  */
 export const makeImage = async (place, debian) => {
   const ours = await npm()
@@ -52,7 +52,7 @@ export const makeImage = async (place, debian) => {
   const { Config: config, Healthcheck: health } = await inspect('localhost/x0x')
   await podman('create', '--name=x0x', 'localhost/x0x')
   const root = (await podman('mount', 'x0x')).trim()
-  // Its storage is mounted on itself for as long as nobody takes that away.
+  // podman mounts its storage on itself, and only `umount` ends that.
   const remove = async () => ran('umount', [root, join(place, 'store', 'overlay')])
   const derive = async (directory, name) => {
     await podman('build', ...how, `--tag=localhost/${name}`, directory)

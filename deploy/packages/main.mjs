@@ -1,4 +1,5 @@
-// `npm run packages [-- --check | --lintian | --compare]`: everything that people install, into dist/packages. Needs Linux, tar and dpkg-deb, no root.
+// `npm run packages [-- --check | --lintian | --compare]`: makes all packages that users install, in dist/packages. Needs Linux, tar and
+// dpkg-deb, but not root.
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -26,7 +27,7 @@ const make = async () => {
   try {
     const inside = await buildWhatIsNew()
     const missing = CACHES.filter((name) => !existsSync(join(packageRoot, 'dist', name)))
-    if (missing.length > 0) throw new Error(`the build could not compile ${missing.join(', ')}, so the packages would differ from others`)
+    if (missing.length > 0) throw new Error(`the build could not compile ${missing.join(', ')}, so the packages would not be reproducible`)
     const making = [makePackage(inside), makeClient(), makeSingleFiles(), makeOneFileRexd(inside), makeDebs(inside)]
     const made = (await Promise.all(making)).flat()
     const seconds = await sourceDate()

@@ -1,4 +1,4 @@
-// What npm installs: the whole, and the library for programs alone.
+// Makes the two npm packages. One has everything, and the other has only the SDK.
 import { cpSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
@@ -13,7 +13,7 @@ const manifest = JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf
 /** The time that npm gives each file of a package. */
 const NPM_TIME = '1985-10-26T08:15:00Z'
 
-/** Packs a tarball again, with modes that do not depend on the user mask under which the sources were written. */
+/** Packs a tarball again, with file modes that do not depend on the user mask of the sources. */
 const withPlainModes = async (tarball) => {
   const place = `${join(WORK, basename(tarball))}.tree`
   mkdirSync(place, { recursive: true })
@@ -24,7 +24,7 @@ const withPlainModes = async (tarball) => {
   writeFileSync(tarball, gzipSync(readFileSync(`${place}.tar`), { level: 9 }))
 }
 
-/** Packs a directory; answers the tarball's name. */
+/** Packs a directory. Returns the name of the tarball. */
 const pack = async (directory) => {
   const [{ filename }] = JSON.parse(
     await ran('npm', ['pack', '--json', '--silent', '--ignore-scripts', '--pack-destination', OUT], { cwd: directory }),
@@ -33,10 +33,10 @@ const pack = async (directory) => {
   return filename
 }
 
-/** All programs; the runtime comes along as an optional dependency. `inside`: of dist/. */
+/** Packs all programs. The runtime is an optional dependency. `inside` lists the parts of dist/. */
 export const makePackage = async (inside) => ({ names: [await pack(packageRoot)], inside })
 
-/** What programs import: one file and its types, without a dependency. */
+/** Packs the SDK as one file with its types, without dependencies. */
 export const makeClient = async () => {
   const place = join(WORK, 'client')
   mkdirSync(place, { recursive: true })

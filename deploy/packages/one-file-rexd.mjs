@@ -1,6 +1,6 @@
-// `rexd` as one file with its runtime inside, for a host that it is copied to. The runtime is the one that the tests run under, with
-// what it shall run written into it (Node's single executable applications). Under Bun, terminals failed the tests; an archive that
-// unpacks itself would have to trust what an earlier start left on the disk.
+// Makes `rexd` as one file with its runtime inside, to copy to a host. It is the runtime of the tests, with the program written into it
+// (Node's single executable applications). With Bun, the tests of terminals failed. A self-extracting archive would have to trust the files
+// that an earlier start left on the disk.
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
@@ -9,7 +9,7 @@ import { packageRoot } from '../runtime.mjs'
 import { pinnedFile, pinnedRuntime, POSTJECT } from './pinned.mjs'
 import { ARCHITECTURES, OUT, ran, WORK } from './place.mjs'
 
-/** Node looks whether this is set where its part of the file stands. */
+/** Node checks this marker to find out whether the file contains a program. */
 const FUSE = 'NODE_SEA_FUSE_fce680ab2cc467b6e072b8b5df1996b2'
 const dist = (name) => join(packageRoot, 'dist', name)
 
@@ -21,16 +21,16 @@ const START = {
   supported: { 'dynamic-import': false },
 }
 
-/** What is written into the runtime of this architecture; how it was compiled is of the one that it was built on. */
+/** Makes the data that is written into the runtime. Compiled code is only included for the architecture of this machine. */
 const blobOf = async (place, arch, { terminals, koffi }) => {
   const compiled = join(place, 'rexd.cache')
   writeFileSync(compiled, arch === process.arch ? readFileSync(dist('rexd.cache')) : '')
   const configuration = {
-    // The path becomes a part of the file, so it must not depend on where the sources are.
+    // The path becomes part of the file, so it must not depend on the directory of the sources.
     main: 'start.cjs',
     output: join(place, `${arch}.blob`),
     disableExperimentalSEAWarning: true,
-    // Neither NODE_OPTIONS nor a first word of ours is for the runtime.
+    // The runtime ignores NODE_OPTIONS, and all arguments belong to the program.
     execArgvExtension: 'none',
     assets: {
       'rexd.cjs': dist('rexd.cjs'),
@@ -46,11 +46,11 @@ const blobOf = async (place, arch, { terminals, koffi }) => {
   return configuration.output
 }
 
-/** In a process of its own: it works for seconds, and says of every note of the file that it has no name. */
+/** Runs in a separate process, because it takes seconds and prints a warning for each unnamed note of the file. */
 const INJECT = `const [, api, file, blob, sentinelFuse] = process.argv
 require(api).inject(file, 'NODE_SEA_BLOB', require('node:fs').readFileSync(blob), { sentinelFuse })`
 
-/** Makes `rexd-linux-ARCH` for each architecture. `inside`: of dist/. */
+/** Makes `rexd-linux-ARCH` for each architecture. `inside` lists the parts of dist/. */
 export const makeOneFileRexd = async (inside) => {
   const place = join(WORK, 'rexd')
   mkdirSync(place, { recursive: true })

@@ -1,4 +1,4 @@
-// The examples of the pages in docs, so that a test tries what a reader copies.
+// Finds the examples in the pages of docs, so that a test runs the text that a reader copies.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -24,19 +24,19 @@ const snippetsBelow = (page, heading) => {
   return snippets
 }
 
-/** The code block of this language below a heading of a page, or another than the first. */
+/** The first code block of this language below a heading of a page, or another one by its index. */
 export const snippetOf = (page, heading, language, index = 0) => {
   const found = snippetsBelow(page, heading).filter((one) => one.language === language)[index]
   assert.ok(found, `docs/${page} has no example ${index + 1} in ${language} below "${heading}"`)
   return found.text
 }
 
-/** The example with a value of the test where the page has one of its own. */
+/** The example, with a value of the test instead of the value on the page. */
 export const withValue = (snippet, shown, value) => {
   assert.equal(snippet.split(shown).length, 2, `"${shown}" is not once in:\n${snippet}`)
   return snippet.replace(shown, () => value)
 }
 
-/** The token and the signer that the pages show. */
+/** The token and the signer in the examples of the pages. */
 export const SHOWN_TOKEN = 'x0xe1.hlgg…'
 export const SHOWN_SIGNER = '6a6b579c0a6430e5b45cf9a61b766cba8a2e2e520f11b3dcbea4c8d3ccd29828'

@@ -1,4 +1,5 @@
-// Packages of npm that are needed to make ours and for nothing else, or for another machine than this: fetched when asked for, and taken only if they are what is written here.
+// Fetches npm packages that only the making of packages needs, or that are for another architecture. Their hashes must be those of this
+// file or of the lockfile.
 import { createHash } from 'node:crypto'
 import { existsSync, mkdirSync, readFileSync, readdirSync, renameSync, rmSync } from 'node:fs'
 import { basename, join } from 'node:path'
@@ -25,7 +26,7 @@ const fetched = async (spec, wanted) => {
     await ran('npm', ['pack', '--silent', '--pack-destination', into, spec], { cwd: packageRoot })
     const tarball = join(into, readdirSync(into)[0])
     const integrity = `sha512-${createHash('sha512').update(readFileSync(tarball)).digest('base64')}`
-    if (integrity !== wanted) throw new Error(`${spec} is not what it was: ${integrity} instead of ${wanted}`)
+    if (integrity !== wanted) throw new Error(`${spec} has the wrong hash: ${integrity} instead of ${wanted}`)
     await ran('tar', ['-xzf', tarball, '-C', into, '--no-same-owner', '--exclude=package/include'])
     rmSync(tarball)
     renameSync(join(into, 'package'), join(CACHE, basename(spec)))
@@ -49,7 +50,7 @@ const fetchedOnce = async (spec, integrity) => {
 /** The path of a file of a pinned package. */
 export const pinnedFile = async (spec, file) => join(await fetchedOnce(spec, INTEGRITY[spec]), file)
 
-/** Where a package of the lockfile stands: installed here, or fetched where it is one of another architecture. */
+/** The path of a package of the lockfile. It is installed, or fetched if it is for another architecture. */
 const locked = async (name) => {
   const installed = join(packageRoot, 'node_modules', name)
   if (existsSync(join(installed, 'package.json'))) return installed
@@ -57,7 +58,7 @@ const locked = async (name) => {
   return fetchedOnce(`${name}@${version}`, integrity)
 }
 
-/** What the daemons of an architecture need that is compiled: where it stands, and what it is called in lists. */
+/** The compiled parts that the daemons of an architecture need, with their paths and their names for lists. */
 export const pinnedRuntime = async (arch) => {
   const [runtime, terminals, calls] = [`node-linux-${arch}`, `@lydell/node-pty-linux-${arch}`, `@koromix/koffi-linux-${arch}`]
   const [node, pty, koffi] = [await locked(runtime), await locked(terminals), await locked(calls)]

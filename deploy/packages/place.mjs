@@ -1,21 +1,21 @@
-// Where packages are made, and what makes them.
+// The directories for making packages, and a function that runs tools.
 import { execFile } from 'node:child_process'
 import { join } from 'node:path'
 import { promisify } from 'node:util'
 
 import { packageRoot } from '../runtime.mjs'
 
-/** What is made; nothing else is in it afterwards. */
+/** The directory of the packages. Afterwards it contains no other files. */
 export const OUT = join(packageRoot, 'dist', 'packages')
-/** Of Linux, that packages are made for; what is of another than this machine's is not run. */
+/** The architectures of Linux that get packages. Programs of another architecture than this machine's are not run. */
 export const ARCHITECTURES = ['x64', 'arm64']
-/** Of one making; gone afterwards. */
+/** Temporary directory, which is removed at the end. */
 export const WORK = join(packageRoot, 'node_modules', '.cache', 'packages.tmp')
 
-/** The end of what a tool said, where it failed. */
+/** Length of the output in the error of a failed tool. Only the end is kept. */
 const MAX_SAID = 4096
 
-/** Runs a tool to its end and answers what it printed; throws with what it said. */
+/** Runs a tool to its end and returns its output. If it fails, throws with the output. */
 export const ran = async (file, args, options = {}) => {
   const done = promisify(execFile)(file, args, { maxBuffer: 64 * 1024 * 1024, ...options })
   done.child.stdin?.end()
@@ -28,7 +28,7 @@ export const ran = async (file, args, options = {}) => {
   return stdout
 }
 
-/** When the sources were committed, in seconds: the time that all files of a package have. */
+/** The commit time of the sources in seconds, which all files of a package get. */
 export const sourceDate = async () => {
   const { SOURCE_DATE_EPOCH: given } = process.env
   if (given !== undefined) return Number(given)

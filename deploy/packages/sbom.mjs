@@ -1,7 +1,7 @@
-// What is inside of a package, for those who look for known faults: CycloneDX 1.6.
+// Makes a list of the parts of a package in the format CycloneDX 1.6, for tools that look for known vulnerabilities.
 import { createHash } from 'node:crypto'
 
-/** The part of a package URL that stands for an npm package. */
+/** The package URL of an npm package. */
 const purl = ({ name, version }) => `pkg:npm/${name.replace('@', '%40')}@${version}`
 
 const component = ({ name, version, license }) => ({
@@ -13,7 +13,10 @@ const component = ({ name, version, license }) => ({
   purl: purl({ name, version }),
 })
 
-/** `inside`: name, version and licence of each. The serial number is of the contents, so that the same package has the same. */
+/**
+ * `inside` has name, version and licence of each part. The serial number depends on the contents only, so equal packages have equal
+ * numbers.
+ */
 export const sbomOf = ({ name, version, seconds, inside }) => {
   const components = [...new Map(inside.map((one) => [purl(one), component(one)])).values()]
   components.sort((a, b) => (a.purl < b.purl ? -1 : 1))

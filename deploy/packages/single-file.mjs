@@ -1,4 +1,4 @@
-// The command line as one file with its runtime inside, for machines that shall have nothing else.
+// Makes the command line as one file with its runtime inside, for machines that need no other files.
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 
@@ -8,10 +8,10 @@ import { packageRoot } from '../runtime.mjs'
 import { BUN, pinnedFile } from './pinned.mjs'
 import { ARCHITECTURES, OUT, ran, WORK } from './place.mjs'
 
-/** What Bun calls them. */
+/** Bun's names of the architectures. */
 const THEIRS = { x64: 'x64', arm64: 'aarch64' }
 
-/** What stands for a module where the runtime is Bun. */
+/** Modules that are replaced if the runtime is Bun. */
 const STDIN = [/\/stdin-data\.ts$/, 'bun-stdin.mjs']
 const INSTEAD = [STDIN, [/\/light-hash\.ts$/, 'bun-hash.mjs'], [/^node:(net|tty)$/, 'bun-net.mjs']]
 const forBun = (instead) => ({
@@ -24,16 +24,16 @@ const forBun = (instead) => ({
   },
 })
 
-/** A program that ends before it has said how is no success. */
+/** Exit status of a program that ends before it sets another one. */
 const UNTOLD = 'process.exitCode = 70'
 
-/** The bundle that starts at once, and the one that it loads for all but a plain exec. */
+/** The bundle that starts first, and the one that it loads for all commands except a plain exec. */
 const PARTS = [
   { ...TARGETS.x0x, banner: UNTOLD, plugins: [forBun(INSTEAD)] },
   { ...TARGETS['x0x-other-commands'], plugins: [forBun([STDIN])] },
 ]
 
-/** Makes `x0x-linux-ARCH` for each architecture; answers their names and what is inside. */
+/** Makes `x0x-linux-ARCH` for each architecture. Returns the file names and the parts. */
 export const makeSingleFiles = async () => {
   const sources = join(WORK, 'single-file')
   mkdirSync(sources, { recursive: true })
@@ -43,7 +43,7 @@ export const makeSingleFiles = async () => {
   const bun = await bunFor(process.arch)
   const made = ARCHITECTURES.map(async (arch) => {
     const name = `x0x-linux-${arch}`
-    // Neither a configuration nor variables of the directory that it is started in are its own.
+    // The program must not read a Bun configuration or a .env file in the working directory.
     const closed = ['--no-compile-autoload-dotenv', '--no-compile-autoload-bunfig']
     const how = [
       '--compile',

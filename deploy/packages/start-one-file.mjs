@@ -1,5 +1,5 @@
-// Becomes the program inside of the one file `rexd`. What stands beside rexd.mjs in a package is inside of it, under names below
-// the file's own path: by those it starts itself, for a terminal, and as the server of `rexd exec`.
+// Becomes the program in the one-file `rexd`. The files that are next to rexd.mjs in a package are inside of it, as if in a directory with
+// the file's path. The program starts itself by such a path to run a terminal or the server of `rexd exec`.
 import { loadProgram } from '../compiled-script.mjs'
 
 const builtin = process.getBuiltinModule
@@ -12,7 +12,7 @@ const inside = (name) => join(process.execPath, name)
 const bytesOf = (name) => Buffer.from(getRawAsset(name))
 
 const [rexd, terminal] = ['rexd.mjs', 'terminal-host.cjs'].map(inside)
-// As where the runtime is a file of its own: it, its program, the words for that.
+// Removes the path, so that the arguments are as with a separate runtime file.
 if ([rexd, terminal].includes(process.argv[2])) process.argv.splice(1, 1)
 
 if (process.argv[1] === terminal) {
