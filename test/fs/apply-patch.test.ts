@@ -44,7 +44,7 @@ const scene = async (
 
 const BEFORE = { a: 'one\ntwo a\nthree\n', b: 'one\ntwo b\nthree\n', d: 'dir', 'd/c': 'one\ntwo d/c\nthree\n' }
 
-test('every path is announced before anything is done, and what cannot be announced is not done', async (t) => {
+test('a patch announces all its paths before any change, and a failed announcement prevents all changes', async (t) => {
   const announced: string[] = []
   const { inside, patch, contents } = await scene(t, async (paths) => {
     announced.push(...paths)
@@ -59,7 +59,7 @@ test('every path is announced before anything is done, and what cannot be announ
   assert.deepEqual(await contents(), BEFORE)
 })
 
-test('a patch adds, changes, moves and deletes, and tells the whole paths', async (t) => {
+test('a patch adds, updates, moves and deletes files, and its result has the full paths', async (t) => {
   const { inside, patch, contents } = await scene(t)
   await chmod(join(inside, 'b'), 0o751)
   const result = await patch(
@@ -96,7 +96,7 @@ test('a patch adds, changes, moves and deletes, and tells the whole paths', asyn
   assert.equal((await stat(join(inside, 'm/b'))).mode & 0o777, 0o751)
 })
 
-test('a file that is only moved keeps its bytes, whatever they are', async (t) => {
+test('a file that is moved without changes keeps its bytes, even if it is not text', async (t) => {
   const { inside, patch } = await scene(t)
   const bytes = Buffer.from([0, 0xff, 13, 10, 0xc0])
   await put(join(inside, 'binary'), bytes)
@@ -105,7 +105,7 @@ test('a file that is only moved keeps its bytes, whatever they are', async (t) =
   await refuses(patch('*** Update File: d/moved', '-x'), 'bad_request', { path: join(inside, 'd/moved') })
 })
 
-test('nothing is changed when anything does not fit', async (t) => {
+test('a patch changes no file if any part of it does not fit', async (t) => {
   const { inside, outside, patch, contents } = await scene(t)
   await put(join(outside, 'f'), 'one\n')
   await symlink(join(outside, 'f'), join(inside, 'out'))
@@ -138,13 +138,13 @@ test('nothing is changed when anything does not fit', async (t) => {
   for (const [lines, code, data] of bad) {
     await refuses(patch(...good, ...lines), code, data)
     assert.deepEqual(await contents(), before, lines.join())
-    // Not even for a moment.
+    // The unchanged time of the directory shows that no file was there even for a moment.
     assert.deepEqual((await stat(inside)).mtime, long, lines.join())
   }
   assert.deepEqual(await everythingIn(outside), ['f'])
 })
 
-test('what was done is undone when a file cannot be written', async (t) => {
+test('a patch that fails late restores every file that it has changed', async (t) => {
   const { inside, patch, contents } = await scene(t)
   await symlink('d', join(inside, 'same'))
   const before = await contents()
@@ -152,12 +152,12 @@ test('what was done is undone when a file cannot be written', async (t) => {
   const [inodes, times] = [(await infos()).map(({ ino }) => ino), (await infos()).map(({ mtimeNs }) => mtimeNs)]
   const good = ['*** Add File: n/e/w', '+new', '*** Update File: a', '-two a', '*** Delete File: b']
   const late: string[][] = [
-    // The same file by two names: each fits, and both together do not.
+    // The paths name the same file twice. Each change fits alone, but not both.
     [...good, '*** Update File: d/c', '-one', '*** Update File: same/c', '-three'],
     [...good, '*** Add File: d/x', '+x', '*** Add File: same/x', '+y'],
     [...good, '*** Delete File: d/c', '*** Delete File: same/c'],
     [...good, '*** Update File: d/c', '*** Move to: n/c', '*** Update File: same/c', '*** Move to: n/e/c'],
-    // A name that is too long for the file system is found out when the file is written.
+    // The file system rejects a name of this length only when the file is written.
     [...good, `*** Add File: n/${'x'.repeat(256)}/f`, '+x'],
   ]
   for (const lines of late) {
@@ -176,7 +176,7 @@ test('what was done is undone when a file cannot be written', async (t) => {
   }
 })
 
-test('where we may not write nothing is changed', async (t) => {
+test('a patch changes no file if the user may not write one of its files', async (t) => {
   const { inside, patch, contents } = await scene(t)
   await chmod(inside, 0o777)
   for (const path of ['a', 'b']) await chmod(join(inside, path), 0o666)
@@ -192,7 +192,7 @@ test('where we may not write nothing is changed', async (t) => {
   await chmod(join(inside, 'd'), 0o755)
 })
 
-test('a link is followed to what is updated, and is itself what is deleted', async (t) => {
+test('an update follows a link to its file, and a deletion removes the link itself', async (t) => {
   const { inside, patch, contents } = await scene(t)
   await symlink('d/c', join(inside, 'link'))
   await patch('*** Update File: link', '-one')
@@ -208,7 +208,7 @@ test('a link is followed to what is updated, and is itself what is deleted', asy
   await refuses(patch('*** Delete File: pipe'), 'file_error', { errno: 'EINVAL' })
 })
 
-test('a patch may name as many files as the limit', async (t) => {
+test('a patch that names more files than the limit is refused', async (t) => {
   const { inside, patch, contents } = await scene(t)
   const add = (count: number, prefix: string) => Array.from({ length: count }, (_, i) => [`*** Add File: ${prefix}${i}`, '+x']).flat()
   const data = { limit: 'patch_files', asked: MAX_PATCH_FILES + 1, max: MAX_PATCH_FILES }
@@ -220,7 +220,7 @@ test('a patch may name as many files as the limit', async (t) => {
   assert.equal(await readFile(join(inside, 'm/n99'), 'utf8'), 'y\n')
 })
 
-test('a patch may read and write as much as the limits', async (t) => {
+test('a patch that reads or writes more bytes than the limits is refused', async (t) => {
   const { inside, patch } = await scene(t)
   for (let i = 0; i < 3; i++) {
     await put(join(inside, `large${i}`), 'x\n')
@@ -234,11 +234,11 @@ test('a patch may read and write as much as the limits', async (t) => {
   await refuses(patch(...update(0)), 'resource_limit', { limit: 'edit_bytes', asked: MAX_EDIT_BYTES + 1, max: MAX_EDIT_BYTES })
 })
 
-test('what cannot be brought back is named', async (t) => {
+test('the error names a file that a failed patch could not restore', async (t) => {
   const { inside, permit } = await scene(t)
   using place = await beneath(permit('a', 'write'))
   const at = { directory: place.directory!, name: 'a', found: place.found! }
-  // While the second is done, somebody else changes what the first has just made.
+  // During the second change, another program changes the file of the first one.
   const tampering = {
     ...at,
     directory: Object.assign(Object.create(at.directory) as OpenHandle, {
@@ -259,7 +259,7 @@ test('what cannot be brought back is named', async (t) => {
   assert.deepEqual(await everythingIn(inside), ['a', 'b', 'd', 'd/c', 'new'])
 })
 
-test('a patch makes so many directories, each of which it holds open, and of more none', async (t) => {
+test('a patch that creates more directories than the limit is refused and creates no directory', async (t) => {
   const { patch, contents } = await scene(t)
   const deep = (name: string, depth: number): string[] => [`*** Add File: ${name}/${'x/'.repeat(depth - 1)}f`, '+x']
   const all = [...deep('k', 100), ...deep('l', 100), ...deep('m', MAX_PATCH_DIRECTORIES - 200)]

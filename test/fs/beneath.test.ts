@@ -16,7 +16,7 @@ const onLinux = { skip: process.platform !== 'linux' && 'Linux only' }
 
 const read = async (permit: FilePermit): Promise<string> => Buffer.from((await readFile(permit)).data).toString()
 
-/** app/f, app/d/f, app/d/e/f say where they are; app2/f is outside. */
+/** The files app/f, app/d/f and app/d/e/f contain their paths. app2/f is outside the root. */
 const scene = async (t: TestContext): Promise<Scene> => {
   const it = await fileScene(t)
   await mkdir(join(it.inside, 'd/e'), { recursive: true })
@@ -25,7 +25,7 @@ const scene = async (t: TestContext): Promise<Scene> => {
   return it
 }
 
-test('a link to another root is gone through, by its configured path and by its real one', async (t) => {
+test('a read follows a link into another root, by the configured path of that root or its real path', async (t) => {
   const { inside, outside, root, permit } = await scene(t)
   const base = join(inside, '..')
   await symlink('app2', join(base, 'named'))
@@ -41,7 +41,7 @@ test('a link to another root is gone through, by its configured path and by its 
   await refuses(readFile(permit('and-back', 'read', { roots })), 'forbidden_path', { allowed_roots: [inside, join(base, 'named')] })
 })
 
-test('a root is told from one whose name only begins like it', async (t) => {
+test('a link into a directory whose name starts with the name of a root is refused', async (t) => {
   const { inside, permit } = await scene(t)
   const base = join(inside, '..')
   await mkdir(join(base, 'ap'))
@@ -50,7 +50,7 @@ test('a root is told from one whose name only begins like it', async (t) => {
   await refuses(readFile(permit('link', 'read', { root: short, roots: [short] })), 'forbidden_path')
 })
 
-test('loops of links end, and forty are the most', async (t) => {
+test('a read follows at most 40 links, so a loop of links is an error', async (t) => {
   const { inside, permit } = await scene(t)
   await symlink('loop', join(inside, 'loop'))
   await symlink('pong', join(inside, 'ping'))
@@ -65,7 +65,7 @@ test('loops of links end, and forty are the most', async (t) => {
   await refuses(readFile(permit('chain41')), 'file_error', { errno: 'ELOOP' })
 })
 
-test('names that are none are refused before anything is looked at', async (t) => {
+test('a permit with invalid names such as "..", "." or "d/f" is refused before any file access', async (t) => {
   const { inside, permit } = await scene(t)
   for (const name of ['', '.', '..', 'd/f', '/', '../app2/f', 'f\0', 'd\0/f', '\ud800'])
     for (const names of [[name], ['d', name], [name, 'f']]) await refuses(readFile(permit('', 'read', { names })), 'bad_request', {})
@@ -74,7 +74,7 @@ test('names that are none are refused before anything is looked at', async (t) =
   assert.equal(await read(permit('...')), 'dots')
 })
 
-test('a root that was replaced is not looked into', async (t) => {
+test('a read from a replaced root is refused until the original directory is back', async (t) => {
   const { inside, outside, permit } = await scene(t)
   const before = permit('f')
   await rename(inside, `${inside}-old`)
@@ -94,7 +94,7 @@ test('a root that was replaced is not looked into', async (t) => {
   assert.equal(await read(before), 'in f')
 })
 
-test('a root behind a link to another root must be that root still', async (t) => {
+test('a read through a link into another root is refused if that root was replaced', async (t) => {
   const { inside, outside, root, permit } = await scene(t)
   const roots = [root, await rootAt(outside)]
   await symlink(join(outside, 'f'), join(inside, 'link'))
@@ -104,7 +104,7 @@ test('a root behind a link to another root must be that root still', async (t) =
   await refuses(readFile(permit('link', 'read', { roots })), 'forbidden_path')
 })
 
-test('a tree may be as deep as the limit and no deeper', async (t) => {
+test('a path with more directories than the limit is refused', async (t) => {
   const { inside, permit } = await scene(t)
   const names = Array.from({ length: 130 }, () => 'x')
   await mkdir(join(inside, ...names), { recursive: true })
@@ -114,7 +114,7 @@ test('a tree may be as deep as the limit and no deeper', async (t) => {
   await refuses(deeper, 'resource_limit', { limit: 'path_depth', max: 128 })
 })
 
-test('missing directories are made where that is asked for, below the root alone', async (t) => {
+test('a write creates missing directories on request, and only below the root', async (t) => {
   const { inside, outside, permit } = await scene(t)
   const options = { data: Buffer.from('new'), mode: 'create', atomic: true, expected_mtime: null } as const
   await refuses(writeBeneath(permit('a/b/c', 'write'), { ...options, mkdir_parents: false }), 'file_not_found')
@@ -129,21 +129,21 @@ test('missing directories are made where that is asked for, below the root alone
   assert.deepEqual(await everythingIn(outside), ['f'])
 })
 
-test('a root that is gone is not made again', async (t) => {
+test('a write does not create a missing root again', async (t) => {
   const { inside, permit } = await fileScene(t)
   await rmdir(inside)
   const options = { data: Buffer.from('new'), mode: 'create', atomic: true, expected_mtime: null, mkdir_parents: true } as const
   await refuses(writeBeneath(permit('a/b', 'write'), options), 'file_not_found')
 })
 
-test('a link whose text is no UTF-8 is an error, not another name', onLinux, async (t) => {
+test('a link whose target is not valid UTF-8 is an error, and no similar name is used', onLinux, async (t) => {
   const { inside, permit } = await scene(t)
   await symlink(Buffer.from([0x66, 0xff]), join(inside, 'link'))
   await writeFile(join(inside, 'f\ufffd'), 'another')
   await refuses(readFile(permit('link')), 'file_error', { errno: 'EILSEQ' })
 })
 
-test('without /proc nothing is done', { ...onLinux, ...(hasBwrap ? {} : needs.bwrap) }, async (t) => {
+test('a read fails with unsupported_capability if /proc is missing', { ...onLinux, ...(hasBwrap ? {} : needs.bwrap) }, async (t) => {
   const { inside } = await scene(t)
   const program = `
     import { readFile } from ${JSON.stringify(import.meta.resolve('../../src/fs/read.ts'))}

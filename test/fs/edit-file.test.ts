@@ -18,7 +18,7 @@ const options = (old_string: string, new_string: string, more: Partial<EditReque
   ...more,
 })
 
-test('one text is replaced by another, exactly as given', async (t) => {
+test('an edit replaces one text by another, exactly as given', async (t) => {
   const { inside, permit } = await fileScene(t)
   const cases: [before: string, edit: EditRequest, after: string, replacements: number][] = [
     ['one two three', options('two', '2'), 'one 2 three', 1],
@@ -43,7 +43,7 @@ test('one text is replaced by another, exactly as given', async (t) => {
   assert.deepEqual(await everythingIn(inside), ['a'])
 })
 
-test('a text that is not there, or in more than one place, changes nothing', async (t) => {
+test('an edit whose text is missing or is found more than once changes nothing', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), 'one two one')
   const path = join(inside, 'a')
@@ -54,7 +54,7 @@ test('a text that is not there, or in more than one place, changes nothing', asy
   assert.equal(await readFile(path, 'utf8'), 'one two one')
 })
 
-test('what could not be meant is refused', async (t) => {
+test('an edit with empty, equal or invalid texts, or of a file that is not text, is refused', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), 'one')
   for (const edit of [options('', ''), options('one', 'one'), options('one', '\ud800'), options('', '\ud800')])
@@ -63,7 +63,7 @@ test('what could not be meant is refused', async (t) => {
   await refuses(editFile(permit('binary', 'write'), options('one', 'two')), 'bad_request', { path: join(inside, 'binary') })
 })
 
-test('the file must be as it is expected to be', async (t) => {
+test('an edit is refused if the modification time of the file is not the expected one', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), 'one')
   const { mtime } = await statPath(permit('a'))
@@ -75,7 +75,7 @@ test('the file must be as it is expected to be', async (t) => {
   assert.equal(await readFile(join(inside, 'a'), 'utf8'), 'three')
 })
 
-test('of edits at the same time none is lost: it is made or it is refused', async (t) => {
+test('simultaneous edits of one file are each applied or refused, and no applied edit is lost', async (t) => {
   const { inside, permit } = await fileScene(t)
   const letters = [...'abcdefghij']
   await writeFile(join(inside, 'a'), letters.join(' '))
@@ -88,7 +88,7 @@ test('of edits at the same time none is lost: it is made or it is refused', asyn
   assert.deepEqual(await everythingIn(inside), ['a'])
 })
 
-test('a file may be as large as the limit, before and after', async (t) => {
+test('an edit is refused if the file is larger than the limit before or after it', async (t) => {
   const { inside, permit } = await fileScene(t)
   const path = join(inside, 'a')
   await writeFile(path, `x${'a'.repeat(MAX_EDIT_BYTES - 1)}`)
@@ -103,7 +103,7 @@ test('a file may be as large as the limit, before and after', async (t) => {
   await refuses(huge, 'resource_limit', { asked: MAX_EDIT_BYTES * 500 })
 })
 
-test('a link at the end leads to the file that is edited', async (t) => {
+test('an edit of a link changes the file to which it leads, but not outside the root', async (t) => {
   const { inside, outside, permit } = await fileScene(t)
   await mkdir(join(inside, 'd'))
   await writeFile(join(inside, 'd/f'), 'one')
@@ -117,7 +117,7 @@ test('a link at the end leads to the file that is edited', async (t) => {
   assert.deepEqual(await everythingIn(inside), ['d', 'd/f', 'in', 'out'])
 })
 
-test('what is no file, is not there or may not be written is refused', async (t) => {
+test('an edit of a directory, a missing file or a write-protected file is refused', async (t) => {
   const { inside, permit } = await fileScene(t)
   const edit = options('one', 'two')
   await mkdir(join(inside, 'd'))

@@ -7,14 +7,14 @@ import { holdDirectory } from '../../src/fs/beneath.ts'
 import { fileScene, refuses } from '../support/file-permit.ts'
 import { LocalHost } from '../support/local-engine.ts'
 
-/** As a system where no directory can be held. */
+/** Simulates a system that cannot open a directory and start other accesses from it. */
 const elsewhere = (t: TestContext): void => {
   const here = process.platform
   Object.defineProperty(process, 'platform', { value: 'darwin' })
   t.after(() => Object.defineProperty(process, 'platform', { value: here }))
 }
 
-test('where no directory can be held, one to start in is looked at, and no link leads out of the root', async (t) => {
+test('without directory handles, the working directory of a command is checked, and links cannot lead outside the root', async (t) => {
   const { inside, outside, permit } = await fileScene(t)
   await mkdir(join(inside, 'd/e'), { recursive: true })
   await writeFile(join(inside, 'f'), '')
@@ -42,7 +42,7 @@ test('where no directory can be held, one to start in is looked at, and no link 
   for (const path of ['f', 'f/x']) await refuses(holdDirectory(permit(path)), 'file_error', { errno: 'ENOTDIR' })
 })
 
-test('where no directory can be held, a session has no files and says so, and commands run', async (t) => {
+test('without directory handles, a session refuses file operations with unsupported_capability, and commands run', async (t) => {
   elsewhere(t)
   const host = await LocalHost.start(t)
   await writeFile(join(host.root, 'file'), 'old')

@@ -27,7 +27,7 @@ const WORKS: Readonly<Record<string, (permit: Scene['permit'], share: TimeSlice)
 }
 
 for (const [name, work] of Object.entries(WORKS)) {
-  test(`${name}: who is gone before anything was changed has nothing changed, nor looked for on`, async (t) => {
+  test(`${name}: an aborted operation ends with the reason of the abort and changes nothing`, async (t) => {
     const { inside, permit } = await fileScene(t)
     await mkdir(join(inside, 'd'))
     await writeFile(join(inside, 'f'), 'a\n')

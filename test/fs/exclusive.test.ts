@@ -14,7 +14,7 @@ import * as edit from '../../src/fs/edit-file.ts'
 import { fileScene } from '../support/file-permit.ts'
 import { alone } from '../support/files.ts'
 
-test('who is called off while another has the file waits no longer, does nothing, and keeps nobody behind it', async (t) => {
+test('an operation that is aborted while it waits for a file ends at once, changes nothing, and blocks no other', async (t) => {
   const { inside, permit } = await fileScene(t)
   const file = join(inside, 'f')
   await put(file, 'old')
@@ -46,14 +46,14 @@ test('who is called off while another has the file waits no longer, does nothing
   ]
   const ended = Promise.allSettled(waiting)
   const last = readFile(permit('f'))
-  // All of them have to get as far as the file.
+  // All operations need time to reach the file.
   await new Promise((resolve) => setTimeout(resolve, 200))
   closing.abort(new Error('closed'))
   for (const result of await ended) assert.match(String(result.status === 'rejected' && result.reason), /closed/)
   assert.equal(await plain(file, 'utf8'), 'old')
   leave.resolve()
   await first
-  // Who waited reads the file as it is by then, and says so.
+  // The waiting read returns the new content with its size and time.
   const { data, size, mtime } = await last
   assert.deepEqual([Buffer.from(data).toString(), size], ['longer', 6])
   assert.equal(mtime, mtimeText((await stat(file, { bigint: true })).mtimeNs))

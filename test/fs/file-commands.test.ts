@@ -91,7 +91,7 @@ const wholeWrite = (path: string, data: Uint8Array, fields: { mode?: number; mti
   parents: true,
 })
 
-test('a file is read in parts, and its status and hash tell what it is', linuxOnly, async (t) => {
+test('a client reads a file in parts, and gets its status and its hash', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'data')
   const data = randomBytes(1_500_000)
@@ -128,7 +128,7 @@ test('a file that changed since its status is an error', linuxOnly, async (t) =>
   }
 })
 
-test('what is no regular file is never read, and no link leads out', linuxOnly, async (t) => {
+test('a read refuses everything except regular files, and links that lead outside the root', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const at = (name: string): string => join(files.inside, name)
   await writeFile(join(files.outside, 'secret'), 'secret')
@@ -153,7 +153,7 @@ test('what is no regular file is never read, and no link leads out', linuxOnly, 
   }
 })
 
-test('a listing names entries below a directory, with what they are, and never follows a link', linuxOnly, async (t) => {
+test('a listing describes the entries below a directory and never follows a link', linuxOnly, async (t) => {
   const files = await filesOf(t)
   await mkdir(join(files.inside, 'sub'))
   await writeFile(join(files.inside, 'sub/a\nb'), '12')
@@ -177,7 +177,7 @@ test('a listing names entries below a directory, with what they are, and never f
   assert.equal((await files.run({ op: 'list', path: join(files.inside, 'sub/a\nb'), recursive: false })).code, 'ENOTDIR')
 })
 
-test('a file arrives whole, with the mode of the ACL, and leaves nothing else', linuxOnly, async (t) => {
+test('an upload creates the whole file with the mode of the ACL, and leaves no other file', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'new')
   const data = randomBytes(100_000)
@@ -219,13 +219,13 @@ test('a file that is replaced keeps exactly its mode', linuxOnly, async (t) => {
   }
 })
 
-test('directories count for the limit of all files, and one that cannot be read ends the count', linuxOnly, async (t) => {
+test('a write is refused if an unreadable directory prevents counting the bytes of all files', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const write = async (name: string) =>
     files.run(wholeWrite(join(files.inside, name), Buffer.from('x')), { stdin: [Buffer.from('x')], limits: { max_total_bytes: 1_000 } })
   assert.equal((await write('first')).code, null)
   await mkdir(join(files.inside, 'hidden'), { mode: 0o300 })
-  // Root reads everything.
+  // Root can read this directory.
   assert.equal((await write('second')).code, process.getuid!() === 0 ? null : 'resource_limit')
   await chmod(join(files.inside, 'hidden'), 0o700)
 })
@@ -271,7 +271,7 @@ test('an upload in several commands that is refused at its end leaves no partial
   }
 })
 
-test('a directory that was searched is searched again, for uploads that have expired since', linuxOnly, async (t) => {
+test('a later write searches a directory again and removes uploads that have expired', linuxOnly, async (t) => {
   const clock = new ManualClock(Date.now())
   const files = await filesOf(t, clock)
   const write = async (name: string, finish = true): Promise<void> => {
@@ -312,7 +312,7 @@ test('directories are made only if the command and the ACL say so', linuxOnly, a
   assert.equal((await files.run(command, { stdin, limits: { create_dirs: true } })).code, null)
 })
 
-test('bytes are added to a file of this time only, and within the limits', linuxOnly, async (t) => {
+test('bytes are appended only to a file with the expected time, and only within the limits', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'log')
   const append = async (mtime: string, data: Uint8Array, limits = {}) => files.run({ op: 'append', path, mtime }, { stdin: [data], limits })
@@ -333,7 +333,7 @@ test('bytes are added to a file of this time only, and within the limits', linux
   assert.equal((await append(change.mtime, Buffer.alloc(4), { max_file_bytes: 10, max_total_bytes: 10 })).code, null)
 })
 
-test('an upload in several commands is one file, also when they come in the wrong order', linuxOnly, async (t) => {
+test('several commands upload one file, even if they arrive in the wrong order', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'new')
   const data = randomBytes(300_000)
@@ -352,7 +352,7 @@ test('an upload in several commands is one file, also when they come in the wron
   assert.ok((await readFile(path)).equals(data))
 })
 
-test('a last command that is repeated after its file has its name succeeds, and one of other content does not', linuxOnly, async (t) => {
+test('a repeated last command succeeds if the file already has the same content', linuxOnly, async (t) => {
   const clock = new ManualClock()
   const files = await filesOf(t, clock)
   const path = join(files.inside, 'new')
@@ -372,7 +372,7 @@ test('a last command that is repeated after its file has its name succeeds, and 
   assert.equal((await repeated(randomBytes(50_000))).code, 'ESPIPE')
 })
 
-/** A source of stdin that says when it is read, and waits for more. */
+/** A source of stdin that reports when it is read, and then waits. */
 const heldStdin = (data: Buffer) => {
   const [begun, rest] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   const chunks = (async function* () {
@@ -384,7 +384,7 @@ const heldStdin = (data: Buffer) => {
   return { chunks, begun: begun.promise, goOn: rest.resolve }
 }
 
-test('a last command that comes again while the first one runs has the same answer', linuxOnly, async (t) => {
+test('a last command that arrives again while the first one runs gets the same answer', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'new')
   const data = randomBytes(50_000)
@@ -399,7 +399,7 @@ test('a last command that comes again while the first one runs has the same answ
   assert.deepEqual(await everythingIn(files.inside), ['new'])
 })
 
-test('a part that comes again keeps the parts after it', linuxOnly, async (t) => {
+test('a repeated part of an upload keeps the parts after it', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'new')
   const data = randomBytes(90_000)
@@ -428,7 +428,7 @@ test('unfinished files count for the limit of all files', linuxOnly, async (t) =
   assert.deepEqual([codes, (await everythingIn(files.inside)).length], [[null, null, 'EDQUOT'], 2])
 })
 
-test('an upload goes on after a restart, and only for its requester', linuxOnly, async (t) => {
+test('an upload continues after a restart, but only for its requester', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'new')
   const data = randomBytes(100_000)
@@ -440,7 +440,7 @@ test('an upload goes on after a restart, and only for its requester', linuxOnly,
   const received = async (owner: string, others = files): Promise<unknown> =>
     JSON.parse((await others.run({ op: 'upload', path, upload: UPLOAD }, { owner })).stdout.toString())
   assert.deepEqual([await received('bob'), await received('carol')], [{ received: 40_000 }, { received: 0 }])
-  // Another daemon knows nothing of it except the file.
+  // Another daemon knows only the partial file.
   const uploads = new Uploads({ clock: systemClock })
   t.after(() => uploads.stop())
   const again = { ...files, uploads }
@@ -451,7 +451,7 @@ test('an upload goes on after a restart, and only for its requester', linuxOnly,
   assert.deepEqual(await everythingIn(files.inside), ['new'])
 })
 
-test('a wrong hash, a limit or a place that cannot be written leaves the old file as it was', linuxOnly, async (t) => {
+test('a wrong hash, an exceeded limit or an invalid place leaves the old file unchanged', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'old')
   await writeFile(path, 'old', { mode: 0o600 })
@@ -473,7 +473,7 @@ test('a wrong hash, a limit or a place that cannot be written leaves the old fil
   assert.equal((await files.run(wholeWrite(join(files.inside, 'pipe'), data), { stdin: [data] })).code, 'EINVAL')
 })
 
-test('a hard link to a file outside is replaced, not written', linuxOnly, async (t) => {
+test('an upload replaces a hard link to a file outside the root, and does not write that file', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const outside = join(files.outside, 'file')
   await writeFile(outside, 'outside')
@@ -486,7 +486,7 @@ test('a hard link to a file outside is replaced, not written', linuxOnly, async 
   assert.deepEqual(await everythingIn(files.outside), ['file'])
 })
 
-test('a partial file that this daemon did not make is not used', linuxOnly, async (t) => {
+test('an upload does not use a partial file that this daemon did not create', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'new')
   await files.run({ op: 'write', path, upload: UPLOAD, offset: 0, parents: true, finish: null }, { stdin: [Buffer.from('a')] })
@@ -505,7 +505,7 @@ test('a partial file that this daemon did not make is not used', linuxOnly, asyn
   assert.deepEqual(await everythingIn(files.outside), ['other'])
 })
 
-test('directories are created where the ACL says so', linuxOnly, async (t) => {
+test('uploads and mkdir create directories whose rights follow from the mode of the ACL', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const at = (name: string): string => join(files.inside, name)
   const data = Buffer.from('x')
@@ -533,7 +533,7 @@ test('a sparse file stays sparse', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const path = join(files.inside, 'sparse')
   const frame = Buffer.alloc(61_440)
-  // Frames that wait come as one buffer.
+  // Frames that arrive together come as one buffer.
   const frames = [...Array<Buffer>(93).fill(frame), Buffer.alloc(6 * 61_440), Buffer.from('end'), Buffer.alloc(5)]
   const limits = { max_file_bytes: 10_000_000 }
   assert.equal((await files.run(wholeWrite(path, Buffer.concat(frames)), { stdin: frames, limits })).code, null)
@@ -542,7 +542,7 @@ test('a sparse file stays sparse', linuxOnly, async (t) => {
   assert.ok((await readFile(path)).equals(Buffer.concat(frames)))
 })
 
-test('unfinished uploads are bounded for each requester, and expire', linuxOnly, async (t) => {
+test('unfinished uploads are limited for each requester, and expire', linuxOnly, async (t) => {
   const files = await filesOf(t)
   const begin = async (index: number, owner: string): Promise<string | null> =>
     (
@@ -555,7 +555,7 @@ test('unfinished uploads are bounded for each requester, and expire', linuxOnly,
   for (let index = 0; index < 70; index++) codes.push(await begin(index, 'bob'))
   assert.deepEqual([codes.slice(0, 64).every((code) => code === null), codes.slice(64).every((code) => code === 'EDQUOT')], [true, true])
   assert.equal(await begin(100, 'carol'), null)
-  // Partial files of an earlier daemon are removed a day later.
+  // Partial files of an earlier daemon are removed after a day.
   const day = Date.now() / 1000 - 25 * 60 * 60
   for (const name of await everythingIn(files.inside)) await utimes(join(files.inside, name), day, day)
   await utimes(files.inside, day, day)
@@ -596,7 +596,7 @@ test('an upload without bytes does not count as unfinished', linuxOnly, async (t
 })
 
 test(
-  'a full disk is an error of one file',
+  'a full disk fails only the upload of one file',
   { ...linuxOnly, ...(process.geteuid?.() === 0 ? {} : { skip: 'needs root to mount' }) },
   async (t) => {
     const files = await filesOf(t)

@@ -27,7 +27,7 @@ const scene = async (t: TestContext): Promise<Scene & { glob(pattern: string, pa
   return { ...it, glob }
 }
 
-test('a pattern finds what fits below its directory, sorted; links are found and not followed', async (t) => {
+test('a pattern finds matching paths below its directory in sorted order, and does not follow links', async (t) => {
   const { glob } = await scene(t)
   assert.deepEqual(await glob('**/*.ts'), ['src/a/y.ts', 'src/b/z.ts', 'src/secret.ts', 'src/x.ts', 'top.ts'])
   assert.deepEqual(await glob('src/*'), ['src/a', 'src/b', 'src/loop', 'src/out', 'src/secret.ts', 'src/x.ts'])
@@ -41,14 +41,14 @@ test('a pattern finds what fits below its directory, sorted; links are found and
   assert.deepEqual(await glob('nothing'), [])
 })
 
-test('the directory itself may be reached through a link, and its paths are told as the caller named it', async (t) => {
+test('a search in a link to a directory returns paths below the name that the client gave', async (t) => {
   const { inside, permit, glob } = await scene(t)
   await symlink('src/a', join(inside, 'in'))
   assert.deepEqual(await glob('*.js', 'in'), ['in/y.js'])
   await refuses(globFiles(permit('src/out'), { pattern: '*' }), 'forbidden_path')
 })
 
-test('a pattern that leads out is forbidden', async (t) => {
+test('a pattern that leads outside the root is forbidden', async (t) => {
   const { inside, permit } = await scene(t)
   for (const pattern of ['../*', '/etc/*', 'src/../../app2/*', '{src,..}/*'])
     await refuses(globFiles(permit(), { pattern }), 'forbidden_path', { path: pattern, allowed_roots: [inside] })
@@ -60,7 +60,7 @@ test('a pattern that leads out is forbidden', async (t) => {
   })
 })
 
-test('an answer has as many matches as asked, and says when there are more', async (t) => {
+test('an answer has at most the requested number of matches, and says if there are more', async (t) => {
   const { permit } = await scene(t)
   for (const [maxMatches, count, truncated] of [
     [0, 0, true],
@@ -78,11 +78,11 @@ test('an answer has as many matches as asked, and says when there are more', asy
   await refuses(globFiles(permit(), { pattern: '*', maxMatches: -1 }), 'bad_request')
 })
 
-test('directories in which nothing can fit are not looked into', async (t) => {
+test('a search skips directories that cannot contain a match', async (t) => {
   const { inside, permit } = await fileScene(t)
   await mkdir(join(inside, 'src'))
   await writeFile(join(inside, 'src/a.ts'), '')
-  // Deeper than is looked at: an answer would be cut if they were entered.
+  // These directories are deeper than the limit, so the answer would be truncated if the search entered them.
   await mkdir(join(inside, 'other', ...Array.from({ length: 70 }, () => 'x')), { recursive: true })
   await mkdir(join(inside, '.hidden', ...Array.from({ length: 70 }, () => 'x')), { recursive: true })
   for (const pattern of ['src/**/*.ts', 's*/*.ts', '*/*.ts', '{src,lib}/**/*.ts'])
@@ -90,7 +90,7 @@ test('directories in which nothing can fit are not looked into', async (t) => {
   assert.deepEqual(await globFiles(permit(), { pattern: '**/*.ts' }), { matches: [join(inside, 'src/a.ts')], truncated: true })
 })
 
-test('a directory that may not be read is passed by', async (t) => {
+test('a search skips a directory that it may not read', async (t) => {
   const { inside, permit } = await fileScene(t)
   for (const name of ['shut', 'open']) {
     await mkdir(join(inside, name))
@@ -106,7 +106,7 @@ test('a directory that may not be read is passed by', async (t) => {
   await chmod(join(inside, 'shut'), 0o700)
 })
 
-test('what is no directory or is not there is refused', async (t) => {
+test('a search in a file or a missing directory is refused', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), '')
   await refuses(globFiles(permit('a'), { pattern: '*' }), 'file_error', { path: join(inside, 'a'), errno: 'ENOTDIR' })

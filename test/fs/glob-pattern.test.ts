@@ -10,7 +10,7 @@ import { alone } from '../support/files.ts'
 
 const WORK = new GlobWork({ share: alone() }, { max: Infinity })
 
-/** Whether a path fits, told as a walk finds out: directory by directory. A slash at its end makes it one of a directory. */
+/** True if a path matches. It goes from directory to directory as a search does. A slash at the end marks a directory. */
 const fits = async (pattern: string, path: string): Promise<boolean> => {
   const names = path.split('/')
   const isDirectory = names.at(-1) === '' && names.pop() === ''
@@ -77,13 +77,13 @@ const CASES: Readonly<Record<string, { yes: string; no: string }>> = {
 }
 
 for (const [pattern, { yes, no }] of Object.entries(CASES)) {
-  test(`the pattern ${pattern}`, async () => {
+  test(`the pattern ${pattern} matches exactly the expected paths`, async () => {
     for (const path of yes.split(' ').filter(Boolean)) assert.equal(await fits(pattern, path), true, path)
     for (const path of no.split(' ').filter(Boolean)) assert.equal(await fits(pattern, path), false, path)
   })
 }
 
-test('a pattern that could lead out is none', () => {
+test('a pattern that could lead outside its directory is rejected', () => {
   for (const pattern of [
     '/',
     '/etc/*',
@@ -109,14 +109,14 @@ const fails = (pattern: string, code: 'bad_request' | 'resource_limit'): void =>
     (error) => isAppError(error, code),
   )
 
-test('a pattern that has no name in it is refused', () => {
+test('a pattern without any name is refused', () => {
   for (const pattern of ['', '.', './', '{,}', '{.,./}']) fails(pattern, 'bad_request')
 })
 
-test('a pattern may be as long as the limit, and its braces stand for as much', async () => {
+test('a pattern is refused if it is longer than the limit, before or after its braces are expanded', async () => {
   assert.notEqual(globOf('a'.repeat(MAX_GLOB_PATTERN)), null)
   fails('a'.repeat(MAX_GLOB_PATTERN + 1), 'resource_limit')
-  // 2^n of n characters and one between: 2^10 * 11 is within, 2^11 * 12 is not.
+  // There are 2^n alternatives of n characters, with a separator. 2^10 * 11 is within the limit, and 2^11 * 12 is not.
   assert.ok(2 ** 10 * 11 <= MAX_GLOB_EXPANDED && 2 ** 11 * 12 > MAX_GLOB_EXPANDED)
   assert.equal(await fits('{a,b}'.repeat(10), 'abababbbaa'), true)
   fails('{a,b}'.repeat(11), 'resource_limit')
@@ -125,8 +125,8 @@ test('a pattern may be as long as the limit, and its braces stand for as much', 
   fails(`${'{a,'.repeat(30)}${'{b,c}'.repeat(40)}${'}'.repeat(30)}`, 'resource_limit')
 })
 
-test('no pattern makes a comparison explode', async () => {
-  // Each would take longer than the universe has been there if every way to share out the characters were tried.
+test('no pattern takes exponential time to compare', async () => {
+  // A comparison that tries every way to divide the name would never end with these patterns.
   const name = 'a'.repeat(255)
   for (const pattern of ['*a'.repeat(500) + 'b', '**/'.repeat(300) + 'b', '*?'.repeat(500), '[!b]*'.repeat(200) + 'b'])
     assert.equal(await fits(pattern, name), false)
@@ -135,7 +135,7 @@ test('no pattern makes a comparison explode', async () => {
   assert.equal(await fits('{a,'.repeat(341), 'x'), false)
 })
 
-/** The same as the pattern says it, by the engine of regular expressions. */
+/** The pattern as a regular expression. */
 const asExpression = (pattern: string): RegExp =>
   new RegExp(
     `^${pattern
@@ -145,7 +145,7 @@ const asExpression = (pattern: string): RegExp =>
     'u',
   )
 
-test('stars and question marks mean what they mean in an expression', async () => {
+test('stars and question marks match the same names as the regular expression', async () => {
   const pattern = fc.string({ unit: fc.constantFrom('a', 'b', '*', '?'), minLength: 1, maxLength: 8 })
   const name = fc.string({ unit: fc.constantFrom('a', 'b', 'c'), minLength: 1, maxLength: 8 })
   await fc.assert(
@@ -157,7 +157,7 @@ test('stars and question marks mean what they mean in an expression', async () =
   )
 })
 
-test('any text is a pattern, none, or refused', async () => {
+test('any text is a valid pattern, or is rejected with a known error', async () => {
   const unit = fc.constantFrom('a', '.', '/', '*', '?', '[', ']', '!', '-', '{', '}', ',', '\\', '💚')
   await fc.assert(
     fc.asyncProperty(

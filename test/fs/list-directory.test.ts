@@ -9,7 +9,7 @@ import { mtimeOf } from '../../src/base/mtime.ts'
 import { asNobody, everythingIn, fileScene, refuses } from '../support/file-permit.ts'
 import { listDirectory } from '../support/files.ts'
 
-test('the entries of a directory are told by path, links as links', async (t) => {
+test('a listing has the path and type of each entry, and lists links as links', async (t) => {
   const { inside, outside, permit } = await fileScene(t)
   await mkdir(join(inside, 'd'))
   await writeFile(join(inside, 'd/below'), 'x')
@@ -37,7 +37,7 @@ test('the entries of a directory are told by path, links as links', async (t) =>
   )
 })
 
-test('recursive goes through directories and never through links', async (t) => {
+test('a recursive listing enters directories but never follows links', async (t) => {
   const { inside, outside, permit } = await fileScene(t)
   await mkdir(join(inside, 'a/b/c'), { recursive: true })
   await mkdir(join(inside, 'a-b'))
@@ -56,7 +56,7 @@ test('recursive goes through directories and never through links', async (t) => 
   assert.deepEqual([truncated, entries.find(({ name }) => name === 'f')?.path], [false, join(inside, 'a-b/f')])
 })
 
-test('a link at the end leads to the directory below the roots, and its entries are told as the caller named it', async (t) => {
+test('a listing of a link to a directory has paths below the name that the client gave', async (t) => {
   const { inside, outside, permit } = await fileScene(t)
   await mkdir(join(inside, 'd'))
   await writeFile(join(inside, 'd/f'), '')
@@ -71,7 +71,7 @@ test('a link at the end leads to the directory below the roots, and its entries 
   await refuses(listDirectory(permit('out')), 'forbidden_path')
 })
 
-test('an answer has as many entries as asked, and says when there are more', async (t) => {
+test('an answer has at most the requested number of entries, and says if there are more', async (t) => {
   const { inside, permit } = await fileScene(t)
   await mkdir(join(inside, 'd'))
   for (const path of ['a', 'b', 'd/x', 'd/y']) await writeFile(join(inside, path), '')
@@ -97,14 +97,14 @@ test('an answer has as many entries as asked, and says when there are more', asy
   for (const maxEntries of [-1, 0.5, NaN]) await refuses(listDirectory(permit(), { maxEntries }), 'bad_request')
 })
 
-test('an empty directory has no entries and no more of them', async (t) => {
+test('an empty directory has no entries and is not truncated', async (t) => {
   const { permit } = await fileScene(t)
   assert.deepEqual(await listDirectory(permit(), { maxEntries: 0, recursive: true }), { entries: [], truncated: false })
 })
 
-test('an answer is cut off before it is too much for one message', async (t) => {
+test('a listing is truncated before it is too large for one message', async (t) => {
   const { inside, permit } = await fileScene(t)
-  // Each byte of a name takes six characters of JSON.
+  // JSON needs six characters for each byte of these names.
   const names = Array.from({ length: 15 }, () => '\u0001'.repeat(240))
   await mkdir(join(inside, ...names), { recursive: true })
   for (let i = 0; i < 150; i++) await symlink('x', join(inside, ...names, `n${i}`))
@@ -114,7 +114,7 @@ test('an answer is cut off before it is too much for one message', async (t) => 
   assert.ok(bytes <= MAX_LISTED_BYTES && bytes > MAX_LISTED_BYTES * 0.95, String(bytes))
 })
 
-test('deeper than the limit is not looked at, and that is said', async (t) => {
+test('a listing does not enter directories below the depth limit, and is marked as truncated', async (t) => {
   const { inside, permit } = await fileScene(t)
   const names = Array.from({ length: 65 }, () => 'x')
   await mkdir(join(inside, ...names.slice(0, 63)), { recursive: true })
@@ -127,7 +127,7 @@ test('deeper than the limit is not looked at, and that is said', async (t) => {
   assert.equal((await listDirectory(permit('', 'read', { names: names.slice(0, 5) }), { recursive: true })).truncated, false)
 })
 
-test('a directory that may not be read is an entry with nothing in it', async (t) => {
+test('a recursive listing has a directory that it may not read, but not its contents', async (t) => {
   const { inside, permit } = await fileScene(t)
   await mkdir(join(inside, 'shut'))
   await writeFile(join(inside, 'shut/f'), '')
@@ -147,7 +147,7 @@ test('a directory that may not be read is an entry with nothing in it', async (t
   await chmod(join(inside, 'shut'), 0o700)
 })
 
-test('a name that is no UTF-8 is left out; one with a byte order mark or a replacement character is not', async (t) => {
+test('a listing omits only names that are not valid UTF-8, not names with unusual characters', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(Buffer.concat([Buffer.from(`${inside}/bad`), Buffer.from([0xff])]), '')
   await mkdir(Buffer.concat([Buffer.from(`${inside}/dir`), Buffer.from([0xff])]))
@@ -160,7 +160,7 @@ test('a name that is no UTF-8 is left out; one with a byte order mark or a repla
   assert.ok(entries.every(({ size }) => size === 0))
 })
 
-test('what is no directory or is not there is refused', async (t) => {
+test('a listing of a file or a missing directory is refused', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), '')
   await refuses(listDirectory(permit('a')), 'file_error', { path: join(inside, 'a'), errno: 'ENOTDIR' })

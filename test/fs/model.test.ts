@@ -10,7 +10,7 @@ import { readFile } from '../../src/fs/read.ts'
 import { writeFile } from '../../src/fs/write-file.ts'
 import { everythingIn, fileScene, rootAt } from '../support/file-permit.ts'
 
-/** A tree as it should be: a directory, the content of a file, or what a link says. */
+/** A node of the expected tree, which is a directory, the content of a file, or the target of a link. */
 type Node = Map<string, Node> | { readonly content: string } | { readonly link: string }
 
 class Refusal extends Error {
@@ -22,7 +22,7 @@ class Refusal extends Error {
   }
 }
 
-/** What reading a path gives, by the rules: two roots, `base/app` and `base/lib`, and nothing else. */
+/** Returns the expected result of a read. The two roots are `base/app` and `base/lib`. */
 const readModel = (roots: ReadonlyMap<string, Map<string, Node>>, root: string, path: readonly string[], base: string): string => {
   let way = [...path]
   let trail: Node[] = [roots.get(root)!]
@@ -79,7 +79,7 @@ interface Made {
   readonly link: string | null
 }
 
-/** Puts an entry into the model; false where something else stands in the way. */
+/** Adds an entry to the model. Returns false if another entry is in the way. */
 const insert = (roots: Map<string, Map<string, Node>>, { root, path, link }: Made, base: string): boolean => {
   let here = roots.get(root)!
   for (const name of path.slice(0, -1)) {
@@ -93,7 +93,7 @@ const insert = (roots: Map<string, Map<string, Node>>, { root, path, link }: Mad
   return true
 }
 
-test('random trees of files and links are read as the rules say, and nothing outside is', async (t) => {
+test('reads of random trees of files and links follow the model, and never leave the roots', async (t) => {
   const { inside, outside, permit } = await fileScene(t)
   const base = dirname(inside)
   await mkdir(join(base, 'lib'))
@@ -128,7 +128,7 @@ test('random trees of files and links are read as the rules say, and nothing out
       const kind = answer.includes('/') ? 'read' : (answer as ErrorCode)
       counts[kind] = (counts[kind] ?? 0) + 1
       if (kind === 'read') {
-        // The system goes the same way.
+        // The operating system resolves the path to the same file.
         const real = await realpath(join(base, root, ...path))
         assert.ok(real.startsWith(`${base}/app/`) || real.startsWith(`${base}/lib/`), real)
         assert.equal(await readPlain(real, 'utf8'), answer)
@@ -149,7 +149,7 @@ test('random trees of files and links are read as the rules say, and nothing out
       )
       if (answers[i]!.includes('/')) assert.equal(typeof written, 'object')
       if (answers[i] === 'forbidden_path') assert.equal(written, 'forbidden_path')
-      // A file that was not there is now: what the others lead to may have changed.
+      // The write created a file, so the results of the other paths may have changed.
       if (typeof written === 'object' && written.created) break
     }
     assert.deepEqual(await everythingIn(outside), ['a'])
@@ -163,7 +163,7 @@ test('random trees of files and links are read as the rules say, and nothing out
     fc.asyncProperty(fc.array(entry, { minLength: 3, maxLength: 14 }), fc.array(asking, { minLength: 8, maxLength: 16 }), check),
     { seed: 20_260_225, numRuns: 250, endOnFailure: true },
   )
-  // The trees were not all the same.
+  // The trees produced all kinds of results.
   for (const kind of ['read', 'forbidden_path', 'file_not_found', 'file_error'] as const)
     assert.ok((counts[kind] ?? 0) > 100, JSON.stringify(counts))
 })

@@ -6,7 +6,7 @@ import fc from 'fast-check'
 
 import { FILE_CLOCK_MS, isTime, mtimeMs, mtimeText, statBehind } from '../../src/base/mtime.ts'
 
-test('a time is written with all its nanoseconds', () => {
+test('a time is written with all nanoseconds', () => {
   const cases: [bigint, string][] = [
     [0n, '1970-01-01T00:00:00.000000000Z'],
     [1n, '1970-01-01T00:00:00.000000001Z'],
@@ -18,12 +18,12 @@ test('a time is written with all its nanoseconds', () => {
   for (const [nanoseconds, text] of cases) assert.equal(mtimeText(nanoseconds), text)
 })
 
-test('a time that no calendar has is the last that there is, and no error', () => {
+test('a time outside the calendar becomes the last or first possible time, without an error', () => {
   assert.equal(mtimeText(2n ** 63n * 1_000_000_000n), '+275760-09-13T00:00:00.000000000Z')
   assert.equal(mtimeText(-(2n ** 63n) * 1_000_000_000n), '-271821-04-20T00:00:00.000000000Z')
 })
 
-test('a time in milliseconds is the whole ones that have passed; either form is the time', () => {
+test('a time in milliseconds is rounded down, and both forms are accepted as the same time', () => {
   const cases: [bigint, number][] = [
     [0n, 0],
     [999_999n, 0],
@@ -37,7 +37,7 @@ test('a time in milliseconds is the whole ones that have passed; either form is 
   }
 })
 
-test('different times are different texts', () => {
+test('different times have different texts', () => {
   const time = fc.bigInt({ min: -(10n ** 19n), max: 10n ** 19n })
   fc.assert(
     fc.property(time, fc.bigInt({ min: 1n, max: 2n * 10n ** 9n }), (one, more) => mtimeText(one) !== mtimeText(one + more)),
@@ -45,7 +45,7 @@ test('different times are different texts', () => {
   )
 })
 
-test('a file that has just changed is looked at again once its time is over, however often others change it; an older one at once', async () => {
+test('a file that has just changed is examined a second time after a pause, and an older file only once', async () => {
   const at = (ms: number): BigIntStats => ({ mtimeNs: BigInt(Math.floor(ms)) * 1_000_000n }) as BigIntStats
   const looks: BigIntStats[] = []
   const file = (ago: number) => ({ stat: async () => looks[looks.push(at(Date.now() - ago)) - 1]! })

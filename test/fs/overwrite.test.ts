@@ -24,7 +24,7 @@ const strace = straceNeeds()
 
 type Calls = Pick<FileHandle, 'write' | 'stat'>
 
-/** The same, some calls of which are done otherwise once it is open. */
+/** The same file, but some calls of its open handle are replaced. */
 const changed = ({ directory, name, found }: FoundFile, instead: (whole: Calls) => object): FoundFile => {
   const open: OpenHandle['open'] = async (flags) => {
     const file = await found.handle.open(flags)
@@ -34,7 +34,7 @@ const changed = ({ directory, name, found }: FoundFile, instead: (whole: Calls) 
   return { directory, name, found: { handle, info: found.info } }
 }
 
-/** A file as it was found, of which writing fails after so many calls. */
+/** A found file. Its writes fail after the given number of calls. */
 const standing = async (t: TestContext, scene: Scene, failing: { after: number }): Promise<FoundFile> => {
   const place = await beneath(scene.permit('f', 'write'))
   t.after(() => place[Symbol.dispose]())
@@ -47,13 +47,13 @@ const standing = async (t: TestContext, scene: Scene, failing: { after: number }
   }))
 }
 
-test('what cannot be written to its end leaves what was there, where that is known', async (t) => {
+test('a failed overwrite restores the old content if it is known', async (t) => {
   const scene = await fileScene(t)
   const file = join(scene.inside, 'f')
   const old = Buffer.alloc(200 * KiB, 'o')
   for (const size of [100, 200, 400]) {
     await put(file, old)
-    // The first piece is written, the next is not.
+    // The first piece is written, and the next one fails.
     const at = await standing(t, scene, { after: 0 })
     const work = overwrite(at, Buffer.alloc(size * KiB, 'n'), { path: file, old })
     await assert.rejects(work, (error: NodeJS.ErrnoException) => error.code === 'EIO' && !isAppError(error))
@@ -61,7 +61,7 @@ test('what cannot be written to its end leaves what was there, where that is kno
   }
 })
 
-test('what is longer is written first behind the old end: when that fails nothing is lost', async (t) => {
+test('a longer content is first written after the old end, so a failed overwrite loses no data', async (t) => {
   const scene = await fileScene(t)
   const file = join(scene.inside, 'f')
   await put(file, 'old')
@@ -70,7 +70,7 @@ test('what is longer is written first behind the old end: when that fails nothin
   assert.equal(await readFile(file, 'utf8'), 'old')
 })
 
-test('a file that is not as it was is named', async (t) => {
+test('the error names a file that a failed overwrite could not restore', async (t) => {
   const scene = await fileScene(t)
   const file = join(scene.inside, 'f')
   await put(file, Buffer.alloc(200 * KiB, 'o'))
@@ -79,7 +79,7 @@ test('a file that is not as it was is named', async (t) => {
   await refuses(work, 'file_error', { path: file, errno: 'EIO', left_changed: [file] })
 })
 
-test('a file that is not as it was found, or not at its name, is not written', async (t) => {
+test('an overwrite is refused if the file has changed or was renamed since it was found', async (t) => {
   const scene = await fileScene(t)
   const file = join(scene.inside, 'f')
   await put(file, 'old')
@@ -93,7 +93,7 @@ test('a file that is not as it was found, or not at its name, is not written', a
   assert.deepEqual([await readFile(file, 'utf8'), await readFile(join(scene.inside, 'g'), 'utf8')], ['another', 'older'])
 })
 
-test('every change has a time of its own, in milliseconds too', async (t) => {
+test('each change of a file gives it a different modification time, even in milliseconds', async (t) => {
   const { inside, permit } = await fileScene(t)
   const times = new Set<number>()
   await put(join(inside, 'f'), '0')
@@ -104,12 +104,12 @@ test('every change has a time of its own, in milliseconds too', async (t) => {
   assert.equal(times.size, 20)
 })
 
-test('what another program appends behind a change is not cut off', async (t) => {
+test('an overwrite keeps bytes that another program appends during the change', async (t) => {
   const scene = await fileScene(t)
   const file = join(scene.inside, 'f')
   await put(file, 'old')
   const at = await standing(t, scene, { after: Infinity })
-  // Whoever looks at it finds its time not moved on, and then it has grown.
+  // The first look at the file finds its old time and its grown size.
   let looks = 0
   const growing = changed(at, (whole) => ({
     stat: async () => {
@@ -123,7 +123,7 @@ test('what another program appends behind a change is not cut off', async (t) =>
   assert.equal(await readFile(file, 'utf8'), `new${'+'.repeat(looks)}`)
 })
 
-test('what another program appends behind a beginning that fails stays, and the file is named', async (t) => {
+test('a failed overwrite keeps bytes that another program appended, and the error names the file', async (t) => {
   const scene = await fileScene(t)
   const file = join(scene.inside, 'f')
   for (const old of [null, Buffer.from('old')]) {
@@ -144,7 +144,7 @@ test('what another program appends behind a beginning that fails stays, and the 
   }
 })
 
-test('what makes a program run as its owner goes with the first byte that is written, and not before', async (t) => {
+test('the first written byte removes the setuid and setgid bits, and a refused overwrite keeps them', async (t) => {
   const scene = await fileScene(t)
   const file = join(scene.inside, 'f')
   const modeOf = async (): Promise<number> => (await stat(file)).mode & 0o7777
@@ -155,7 +155,7 @@ test('what makes a program run as its owner goes with the first byte that is wri
   await chmod(file, 0o6755)
   await refuses(overwrite(late, Buffer.from('new'), { path: file, old: null }), 'conflict', { reason: 'changed' })
   assert.equal(await modeOf(), 0o6755)
-  // What is set behind the look at the file is not set back.
+  // A mode that was set after the file was found is not reverted.
   const at = await standing(t, scene, { after: 0 })
   await chmod(file, 0o6750)
   const work = overwrite(at, Buffer.alloc(200 * KiB, 'n'), { path: file, old: Buffer.from('older') })
@@ -164,7 +164,7 @@ test('what makes a program run as its owner goes with the first byte that is wri
 })
 
 const both = needs.bwrap.skip || (strace !== null && `needs ${strace}`)
-test('a longer content that cannot be taken away again is told', { skip: both }, async (t) => {
+test('the error names a file whose appended bytes could not be removed after a full disk', { skip: both }, async (t) => {
   const { outside } = await fileScene(t)
   const program = `
     import { writeFileSync } from 'node:fs'
@@ -183,7 +183,7 @@ test('a longer content that cannot be taken away again is told', { skip: both },
   assert.equal(stdout, 'file_error ENOSPC 1\n', stderr)
 })
 
-test('who appends and expects a time looks at the file again in the moment before it is written', async (t) => {
+test('an append with an expected time checks the file again just before it writes', async (t) => {
   const scene = await fileScene(t)
   const file = join(scene.inside, 'f')
   await put(file, 'old')
@@ -194,7 +194,7 @@ test('who appends and expects a time looks at the file again in the moment befor
   assert.equal(await readFile(file, 'utf8'), 'older+')
 })
 
-test('what cannot be appended to its end is taken away again, or the file is named', async (t) => {
+test('a failed append removes the bytes that it has written, or the error names the file', async (t) => {
   const scene = await fileScene(t)
   const file = join(scene.inside, 'f')
   await put(file, 'old')
@@ -211,13 +211,13 @@ test('what cannot be appended to its end is taken away again, or the file is nam
   assert.match(await readFile(file, 'utf8'), /^oldn+theirs$/)
 })
 
-test('who reads through us sees no part of a change, and comes in turn however many write', async (t) => {
+test('a read sees a complete content, and gets its turn between many writers', async (t) => {
   const { inside, permit } = await fileScene(t)
   const contents = ['a', 'b'].map((letter) => letter.repeat(1024 * KiB - 1))
   await put(join(inside, 'f'), contents[0]!)
   const options = { mode: 'replace', atomic: false, mkdir_parents: false, expected_mtime: null } as const
   const state = { isOver: false }
-  // Some write all the time, until whoever reads has had enough.
+  // The writers continue until the reads are done.
   const writers = contents.map(async (content) => {
     while (!state.isOver) await writeFile(permit('f', 'write'), { ...options, data: Buffer.from(content) })
   })
@@ -229,7 +229,7 @@ test('who reads through us sees no part of a change, and comes in turn however m
   await Promise.all(writers)
 })
 
-test('directories that were made for a file do not stay without it', async (t) => {
+test('a failed write removes the directories that it created', async (t) => {
   const { inside, permit } = await fileScene(t)
   const options = { data: Buffer.from('x'), mode: 'replace', atomic: false, mkdir_parents: true, expected_mtime: null } as const
   await refuses(writeFile(permit(`a/b/${'n'.repeat(256)}`, 'write'), options), 'file_error', { errno: 'ENAMETOOLONG' })
@@ -237,7 +237,7 @@ test('directories that were made for a file do not stay without it', async (t) =
   assert.deepEqual(await everythingIn(inside), [])
 })
 
-test('a full disk costs nothing of what is there', needs.bwrap, async (t) => {
+test('a full disk leaves the old file unchanged', needs.bwrap, async (t) => {
   const { outside } = await fileScene(t)
   const program = `
     import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -258,7 +258,7 @@ test('a full disk costs nothing of what is there', needs.bwrap, async (t) => {
 })
 
 test(
-  'without hard links, as on vfat, files are made, moved and patched all the same',
+  'without hard links, as on vfat, files can be created, moved and patched',
   { skip: strace !== null && `needs ${strace}` },
   async (t) => {
     const { inside } = await fileScene(t)
@@ -293,7 +293,7 @@ test(
   },
 )
 
-test('a directory that is taken away while it is held is none to start in', async (t) => {
+test('a directory that is removed while it is opened is not used as a working directory', async (t) => {
   const { inside, permit } = await fileScene(t)
   await mkdir(join(inside, 'd'))
   for (let round = 0; round < 50; round++) {
@@ -310,7 +310,7 @@ test('a directory that is taken away while it is held is none to start in', asyn
   }
 })
 
-test('of two patches at once one is made, and the other leaves nothing', async (t) => {
+test('one of two simultaneous patches is applied, and the other leaves no changes', async (t) => {
   const { inside, permit } = await fileScene(t)
   for (const name of ['a', 'b']) await put(join(inside, name), 'one\n')
   const patch = '*** Begin Patch\n*** Update File: a\n-one\n+two\n*** Update File: b\n-one\n+two\n*** Add File: n/new\n+x\n*** End Patch'
@@ -327,7 +327,7 @@ test('of two patches at once one is made, and the other leaves nothing', async (
   assert.deepEqual(await everythingIn(inside), ['a', 'b', 'n', 'n/new'])
 })
 
-test('a file that is appended to loses what makes it run as its owner, too', async (t) => {
+test('an append removes the setuid and setgid bits of a file', async (t) => {
   const { inside, permit } = await fileScene(t)
   await put(join(inside, 'f'), 'old')
   await chmod(join(inside, 'f'), 0o6755)

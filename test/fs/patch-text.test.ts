@@ -45,7 +45,7 @@ const WHOLE = `*** Begin Patch
 *** End Patch
 `
 
-test('a patch of every kind of change', () => {
+test('a patch with every kind of change is parsed', () => {
   assert.deepEqual(parsePatch(WHOLE), [
     { kind: 'add', path: 'new/file.txt', content: 'first\n\n+plus\n' },
     { kind: 'delete', path: 'old.txt' },
@@ -60,7 +60,7 @@ test('a patch of every kind of change', () => {
   ])
 })
 
-test('what does not matter may be otherwise', () => {
+test('optional lines, blanks and line ends in a patch do not change its meaning', () => {
   const expected = [{ kind: 'update', path: 'a', moveTo: null, hunks: [hunk(3, '-x|+y')] }]
   for (const text of [
     '*** Begin Patch\n*** Update File: a\n@@\n-x\n+y\n*** End Patch',
@@ -73,13 +73,13 @@ test('what does not matter may be otherwise', () => {
   assert.deepEqual(parsePatch('*** Begin Patch\n*** Add File: empty\n*** End Patch'), [{ kind: 'add', path: 'empty', content: '' }])
 })
 
-test('text around a patch is passed over', () => {
+test('text before and after a patch is ignored', () => {
   const patch = '*** Begin Patch\n*** Delete File: a\n*** End Patch'
   for (const text of [`Here it is:\n\n\`\`\`\n${patch}\n\`\`\`\nDone.`, `apply_patch <<'EOF'\n${patch}\nEOF`, `  ${patch}\nmore`])
     assert.deepEqual(parsePatch(text), [{ kind: 'delete', path: 'a' }], text)
 })
 
-test('what is no patch is refused, and the line is named', () => {
+test('an invalid patch is refused with the number of the wrong line', () => {
   const begin = '*** Begin Patch\n'
   const end = '*** End Patch'
   const cases: [text: string, line: number, why: RegExp][] = [
@@ -130,14 +130,14 @@ const onlyBadRequest = (text: string): boolean => {
   }
 }
 
-test('a patch has so many lines, each of which costs much more than its bytes', () => {
+test('a patch with more lines than the limit is refused', () => {
   const patch = (lines: number): string => `*** Begin Patch\n*** Update File: a\n${'@@\n+\n'.repeat((lines - 4) / 2)}*** End Patch\n`
   assert.equal(parsePatch(patch(MAX_PATCH_TEXT_LINES)).length, 1)
   const data = { limit: 'patch_text_lines', asked: MAX_PATCH_TEXT_LINES + 2, max: MAX_PATCH_TEXT_LINES }
   assert.throws(() => parsePatch(patch(MAX_PATCH_TEXT_LINES + 2)), { code: 'resource_limit', data })
 })
 
-test('a patch that is damaged is read or refused, whatever the damage', async () => {
+test('a patch with random damage is parsed or refused with bad_request', async () => {
   const all = WHOLE.split('\n')
   const piece = fc.oneof(
     fc.constantFrom(...all, '@@', '@@ x', '*** ', '***', '+', '-', ' ', '', '\r', '*** End of File', '\ud800', '\0'),
@@ -173,7 +173,7 @@ const patched = async (text: string, ...hunks: Hunk[]): Promise<string | number>
   return 'text' in result ? result.text : result.unmatched.line
 }
 
-test('hunks go where their lines stand, each below the one before', async () => {
+test('each hunk applies where its lines match, after the previous hunk', async () => {
   const cases: [hunks: Hunk[], result: string | number][] = [
     [[hunk(1, ' a|-b|+B| c')], 'a\nB\nc\nd\na\nb\nc\n'],
     [[hunk(1, '-d|+D1|+D2')], 'a\nb\nc\nD1\nD2\na\nb\nc\n'],
@@ -201,23 +201,23 @@ test('hunks go where their lines stand, each below the one before', async () => 
   for (const [hunks, result] of cases) assert.equal(await patched(FILE, ...hunks), result, JSON.stringify(hunks))
 })
 
-test('blanks at the end of a line do not matter where nothing fits exactly, and what stays is as it was', async () => {
+test('blanks at the end of lines are ignored only if no exact match exists, and kept lines stay unchanged', async () => {
   assert.equal(await patched('a \nb\nb \n', hunk(1, '-b |+c')), 'a \nb\nc\n')
   assert.equal(await patched('a \nb\t\nc', hunk(1, ' a|-b| c |+d ')), 'a \nc\nd ')
   assert.equal(await patched('x  \ny\n', hunk(1, '-y', { contexts: ['x'] })), 'x  \n')
   assert.equal(await patched(' a\n', hunk(1, '-b')), 1)
 })
 
-test('blanks at the beginning of a line do not matter where nothing fits otherwise, and what stays is as it was', async () => {
+test('blanks at the start of lines are ignored only if no other match exists, and kept lines stay unchanged', async () => {
   assert.equal(await patched('  if (a)\n\t\tb\n  c\n', hunk(1, ' if (a)|-b|+  d| c')), '  if (a)\n  d\n  c\n')
   assert.equal(await patched('\tone\n\ttwo\n', hunk(1, '-two', { contexts: ['one'] })), '\tone\n')
-  // Stricter readings first, wherever they are.
+  // The strictest comparison that finds a match applies, wherever the match is.
   assert.equal(await patched('  a\na \na\n', hunk(1, '-a')), '  a\na \n')
   assert.equal(await patched('  a\na \n', hunk(1, '-a')), '  a\n')
   assert.equal(await patched('ab\n', hunk(1, '-a b')), 1)
 })
 
-test('line ends are those of the file, and so is whether the last line has one', async () => {
+test('a patched file keeps its line ends, also a missing one after the last line', async () => {
   assert.equal(await patched('a\r\nb\r\n', hunk(1, ' a|-b|+c')), 'a\r\nc\r\n')
   assert.equal(await patched('a\r\nb\r\n', hunk(1, ' a\r|-b\r|+c\r')), 'a\r\nc\r\n')
   assert.equal(await patched('a\r\nb', hunk(1, ' a|-b|+c')), 'a\r\nc')
@@ -230,7 +230,7 @@ test('line ends are those of the file, and so is whether the last line has one',
   assert.equal(await patched('\n\n', hunk(1, '-|+a')), 'a\n\n')
 })
 
-test('a search takes as many steps as there are lines, and no more than a limit', async () => {
+test('a search takes one step per line, and a patch that needs more steps than the limit is refused', async () => {
   const many = 'a\n'.repeat(1_000_000)
   assert.equal(await patched(many, hunk(3, `${' a|'.repeat(50_000)}-b`)), 3)
   const hunks = Array.from({ length: 51 }, (_, i) => hunk(i, '-a'))
@@ -241,11 +241,11 @@ test('a search takes as many steps as there are lines, and no more than a limit'
   )
 })
 
-test('a patch made of any two texts turns the one into the other', async () => {
+test('a patch made from any two texts turns the first into the second', async () => {
   const text = fc.array(fc.constantFrom('a', 'b', '', ' c', '+d', '*** e', '@@'), { maxLength: 12 })
   await fc.assert(
     fc.asyncProperty(text, fc.array(fc.tuple(fc.nat(11), fc.nat(2), text), { minLength: 1, maxLength: 3 }), async (before, changes) => {
-      // Whole files as one hunk: every line stays, goes or comes.
+      // The file is one hunk in which each line is kept, removed or added.
       const all: PatchLine[] = before.map((text) => ({ kind: 'keep', text }))
       for (const [at, take, put] of changes) {
         for (let i = at; i < Math.min(at + take, all.length); i++)

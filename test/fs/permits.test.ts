@@ -40,7 +40,7 @@ const OPERATIONS: Readonly<Record<string, (permit: FilePermit) => Promise<unknow
 const READS = ['readFile', 'statPath', 'listDirectory', 'globFiles']
 
 for (const [name, operation] of Object.entries(OPERATIONS)) {
-  test(`${name} takes nothing but a permit of policy, and only one of its kind`, async (t) => {
+  test(`${name} accepts only a permit of the policy for the right kind of access`, async (t) => {
     const { inside, permit } = await fileScene(t)
     const [reads, writes] = [permit('a', 'read'), permit('a', 'write')]
     const likeness = [{ ...reads }, { ...writes }, structuredClone(writes), Object.create(writes), null, undefined, 'a', {}] as FilePermit[]
@@ -50,7 +50,7 @@ for (const [name, operation] of Object.entries(OPERATIONS)) {
   })
 }
 
-/** Every operation, on everything that there is to be refused or done. */
+/** Runs every operation on many paths, so that some are refused and some succeed. */
 const everyWay = async ({ root, permit }: Scene, round: number): Promise<void> => {
   for (const path of [
     '',
@@ -86,7 +86,7 @@ const everyWay = async ({ root, permit }: Scene, round: number): Promise<void> =
     ).catch(() => {})
 }
 
-test('no operation leaves a descriptor open, whether it goes well or not', { skip: !hasProc && 'needs /proc' }, async (t) => {
+test('no operation leaves a file descriptor open, even if it fails', { skip: !hasProc && 'needs /proc' }, async (t) => {
   const it = await fileScene(t)
   await mkdir(join(it.inside, 'd/e/f/g'), { recursive: true })
   await put(join(it.inside, 'd/f'), 'new')
@@ -107,26 +107,30 @@ test('no operation leaves a descriptor open, whether it goes well or not', { ski
   )
 })
 
-test('a directory is held where it is, by any permit, until it is let go', { skip: !hasProc && 'needs /proc' }, async (t) => {
-  const { inside, outside, permit } = await fileScene(t)
-  await mkdir(join(inside, 'd'))
-  await put(join(inside, 'f'), '')
-  await symlink('d', join(inside, 'link'))
-  await symlink(outside, join(inside, 'out'))
-  const { dev, ino } = await stat(join(inside, 'd'), { bigint: true })
-  for (const access of ['read', 'write'] as const) {
-    using handle = await holdDirectory(permit('link', access))
-    assert.deepEqual(
-      { ...handle, descriptor: 0, [Symbol.dispose]: 0 },
-      { path: join(inside, 'link'), real: join(inside, 'd'), dev, ino, descriptor: 0, [Symbol.dispose]: 0 },
-    )
-    await rename(join(inside, 'd'), join(inside, 'moved'))
-    assert.equal((await stat(`/proc/self/fd/${handle.descriptor}`, { bigint: true })).ino, ino)
-    await rename(join(inside, 'moved'), join(inside, 'd'))
-  }
-  using root = await holdDirectory(permit())
-  assert.equal(root.real, inside)
-  await refuses(holdDirectory(permit('f')), 'file_error', { errno: 'ENOTDIR' })
-  await refuses(holdDirectory(permit('no')), 'file_not_found')
-  await refuses(holdDirectory(permit('out')), 'forbidden_path')
-})
+test(
+  'a permit for reading or writing can open a directory, and the handle stays valid after a rename',
+  { skip: !hasProc && 'needs /proc' },
+  async (t) => {
+    const { inside, outside, permit } = await fileScene(t)
+    await mkdir(join(inside, 'd'))
+    await put(join(inside, 'f'), '')
+    await symlink('d', join(inside, 'link'))
+    await symlink(outside, join(inside, 'out'))
+    const { dev, ino } = await stat(join(inside, 'd'), { bigint: true })
+    for (const access of ['read', 'write'] as const) {
+      using handle = await holdDirectory(permit('link', access))
+      assert.deepEqual(
+        { ...handle, descriptor: 0, [Symbol.dispose]: 0 },
+        { path: join(inside, 'link'), real: join(inside, 'd'), dev, ino, descriptor: 0, [Symbol.dispose]: 0 },
+      )
+      await rename(join(inside, 'd'), join(inside, 'moved'))
+      assert.equal((await stat(`/proc/self/fd/${handle.descriptor}`, { bigint: true })).ino, ino)
+      await rename(join(inside, 'moved'), join(inside, 'd'))
+    }
+    using root = await holdDirectory(permit())
+    assert.equal(root.real, inside)
+    await refuses(holdDirectory(permit('f')), 'file_error', { errno: 'ENOTDIR' })
+    await refuses(holdDirectory(permit('no')), 'file_not_found')
+    await refuses(holdDirectory(permit('out')), 'forbidden_path')
+  },
+)

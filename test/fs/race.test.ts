@@ -15,11 +15,11 @@ import { applyPatch, editFile, globFiles, listDirectory } from '../support/files
 
 const SECRET = 'from outside'
 const onLinux = { skip: process.platform !== 'linux' && 'elsewhere there are no descriptors to walk from' }
-/** The least that each race is run, and the most when it has not been seen to happen. */
+/** The least number of rounds of each race, and the most if the race has not happened yet. */
 const ROUNDS = longOrShort(1_500, 500)
 const MOST_ROUNDS = 20_000
 
-/** Two names change places over and over; what others put there meanwhile is moved away. */
+/** Exchanges two names again and again. It moves away files that others create at these names. */
 const SWAP = `
   const { renameSync } = require('node:fs')
   const { one, other } = workerData
@@ -34,7 +34,7 @@ const SWAP = `
   const turn = () => { swap(); rest(); swap() }
 `
 
-/** A file is a link and a file again, without a moment when there is none. */
+/** Replaces a file by a link and back. The name exists at every moment. */
 const FLIP = `
   const { renameSync, symlinkSync, writeFileSync } = require('node:fs')
   const { one, other } = workerData
@@ -47,16 +47,16 @@ const FLIP = `
   }
 `
 
-/** No race goes on for longer, whatever became of the test: it keeps the whole file system busy. */
+/** Limit of each race, because it keeps the file system busy even if the test has failed. */
 const RACE_MS = 120_000
 
-/** Does that until the work is done; ends with everything where it was. */
+/** Runs the program until the work is done, and then restores the original state. */
 const during = async (program: string, one: string, other: string, work: () => Promise<void>): Promise<void> => {
   const told = new Int32Array(new SharedArrayBuffer(8))
   const code = `
     const { workerData } = require('node:worker_threads')
     const { told } = workerData
-    // A few microseconds for everybody else.
+    // A pause of some microseconds for other threads.
     const rest = () => Atomics.wait(told, 0, 0, 0.02)
     ${program}
     const end = performance.now() + ${RACE_MS}
@@ -76,7 +76,7 @@ const during = async (program: string, one: string, other: string, work: () => P
 
 const whileSwapping = (one: string, other: string, work: () => Promise<void>): Promise<void> => during(SWAP, one, other, work)
 
-/** Does something until it has gone well, was refused for leading out, and was done often enough. Answers what went well. */
+/** Repeats an attempt for the required rounds, until some attempts succeeded and some were refused. Returns the successful results. */
 const untilBoth = async <T>(attempt: (round: number) => Promise<T>): Promise<T[]> => {
   const went: T[] = []
   let refused = 0
@@ -95,7 +95,7 @@ const untilBoth = async <T>(attempt: (round: number) => Promise<T>): Promise<T[]
 
 const text = (data: Uint8Array): string => Buffer.from(data).toString()
 
-/** app/d/f is inside, app2/f outside, app/link leads to app2. */
+/** The file app/d/f is inside the root, app2/f is outside, and app/link leads to app2. */
 const scene = async (t: TestContext): Promise<Scene & { d: string; link: string }> => {
   const it = await fileScene(t)
   const [d, link] = [join(it.inside, 'd'), join(it.inside, 'link')]
@@ -112,7 +112,7 @@ const requireUntouched = async (outside: string): Promise<void> => {
   for (const path of ['f', 'e/g']) assert.equal(await readPlain(join(outside, path), 'utf8'), SECRET)
 }
 
-test('the race is real: who checks a path and then uses it gets out', onLinux, async (t) => {
+test('the race is real, because a program that checks a path before it reads gets out of the root', onLinux, async (t) => {
   const { inside, d, link } = await scene(t)
   const naive = async (): Promise<string> => {
     const path = await realpath(join(d, 'f'))
@@ -125,7 +125,7 @@ test('the race is real: who checks a path and then uses it gets out', onLinux, a
   })
 })
 
-test('a directory that becomes a link while files are read never gives out a byte from outside', onLinux, async (t) => {
+test('a read never returns bytes from outside while a directory of its path becomes a link', onLinux, async (t) => {
   const { outside, permit, d, link } = await scene(t)
   await whileSwapping(d, link, async () => {
     const permits = [permit('d/f'), permit('d/e/g')]
@@ -134,7 +134,7 @@ test('a directory that becomes a link while files are read never gives out a byt
   await requireUntouched(outside)
 })
 
-test('a file that becomes a link while it is read never gives out a byte from outside', onLinux, async (t) => {
+test('a read never returns bytes from outside while its file becomes a link', onLinux, async (t) => {
   const { inside, outside, permit, d } = await scene(t)
   await symlink(join(outside, 'f'), join(inside, 'other'))
   await whileSwapping(join(d, 'f'), join(inside, 'other'), async () => {
@@ -142,7 +142,7 @@ test('a file that becomes a link while it is read never gives out a byte from ou
   })
 })
 
-test('a root that becomes a link while files are read never gives out a byte from outside', onLinux, async (t) => {
+test('a read never returns bytes from outside while the root becomes a link', onLinux, async (t) => {
   const { inside, outside, permit } = await scene(t)
   await put(join(inside, 'f'), 'inside')
   await symlink(outside, `${inside}-link`)
@@ -151,7 +151,7 @@ test('a root that becomes a link while files are read never gives out a byte fro
   })
 })
 
-test('a directory that is moved out while a link in it goes up never gives out a byte from outside', onLinux, async (t) => {
+test('a read through a link with ".." never returns bytes from outside while its directory is moved out', onLinux, async (t) => {
   const { inside, outside, permit, d } = await scene(t)
   await put(join(inside, 'f'), 'inside')
   await symlink('../../f', join(d, 'e/up'))
@@ -162,7 +162,7 @@ test('a directory that is moved out while a link in it goes up never gives out a
   })
 })
 
-test('a directory that becomes a link while it is looked through shows nothing from outside', onLinux, async (t) => {
+test('a listing, a search and a status show no file from outside while a directory becomes a link', onLinux, async (t) => {
   const { outside, permit, d, link } = await scene(t)
   await put(join(d, 'here'), '')
   await put(join(outside, 'secret'), '')
@@ -183,7 +183,7 @@ test('a directory that becomes a link while it is looked through shows nothing f
   })
 })
 
-test('a directory that becomes a link while files are written: nothing outside is changed or made', onLinux, async (t) => {
+test('a write changes and creates no file outside while a directory of its path becomes a link', onLinux, async (t) => {
   const { inside, outside, permit, d, link } = await scene(t)
   const data = Buffer.from('inside')
   const ways = [
@@ -196,7 +196,7 @@ test('a directory that becomes a link while files are written: nothing outside i
   await whileSwapping(d, link, async () => {
     await untilBoth((round) => {
       const [mode, atomic] = ways[round % ways.length]!
-      // Half of the time a file that is there, half of the time one that is not, below directories that are not.
+      // Every second round uses an existing file, and the others use a new file below new directories.
       const path = mode !== 'create' && round % 2 === 0 ? 'd/e/g' : `d/n${round}/m/f`
       return writeFile(permit(path, 'write'), { data, mode, atomic, mkdir_parents: true, expected_mtime: null })
     })
@@ -208,7 +208,7 @@ test('a directory that becomes a link while files are written: nothing outside i
   )
 })
 
-test('a file that becomes a link while it is written: nothing outside is changed', onLinux, async (t) => {
+test('a write changes no file outside while its file becomes a link', onLinux, async (t) => {
   const { outside, permit, d } = await scene(t)
   const ways = [
     ['replace', true],
@@ -225,7 +225,7 @@ test('a file that becomes a link while it is written: nothing outside is changed
   assert.deepEqual(await everythingIn(d), ['e', 'e/g', 'f'])
 })
 
-test('a directory that becomes a link while files are edited and patched: nothing outside is changed', onLinux, async (t) => {
+test('an edit or a patch changes no file outside while a directory becomes a link', onLinux, async (t) => {
   const { inside, outside, permit, d, link } = await scene(t)
   const permitFor = (path: string) => permit(path, 'write')
   await whileSwapping(d, link, async () => {

@@ -11,7 +11,7 @@ import { hasProc } from '../support/processes.ts'
 
 const text = (data: Uint8Array): string => Buffer.from(data).toString()
 
-test('a file is read with its size and its time', async (t) => {
+test('a read returns the file with its size and modification time', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a.txt'), 'hello')
   const { mtimeNs } = await stat(join(inside, 'a.txt'), { bigint: true })
@@ -21,7 +21,7 @@ test('a file is read with its size and its time', async (t) => {
   assert.deepEqual(rest, { size: 5, mtime, mtime_ms: Number(mtimeNs / 1_000_000n), truncated: false })
 })
 
-test('a part of a file says whether it goes on', async (t) => {
+test('a partial read says whether the file continues', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a.txt'), '0123456789')
   const cases: [offset: number, length: number | undefined, data: string, truncated: boolean][] = [
@@ -43,7 +43,7 @@ test('a part of a file says whether it goes on', async (t) => {
   }
 })
 
-test('no more is given than the permit allows, and to ask for more by name is refused', async (t) => {
+test('a read returns at most the bytes that the permit allows, and a larger requested length is refused', async (t) => {
   const { inside, permit } = await fileScene(t)
   const small = permit('a.txt', 'read', { max_read_bytes: 4 })
   await writeFile(join(inside, 'a.txt'), '0123')
@@ -58,7 +58,7 @@ test('no more is given than the permit allows, and to ask for more by name is re
   await refuses(readFile(small, { length: 5 }), 'resource_limit', { limit: 'max_file_read_bytes', asked: 5, max: 4 })
 })
 
-test('a file that says it is huge costs no more memory than may be given', async (t) => {
+test('a read of a huge sparse file returns only the permitted or remaining bytes', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), 'x')
   await truncate(join(inside, 'a'), 2 ** 40)
@@ -67,7 +67,7 @@ test('a file that says it is huge costs no more memory than may be given', async
   assert.equal((await readFile(permit('a'), { offset: 2 ** 40 - 3 })).data.length, 3)
 })
 
-test('numbers that are none are refused', async (t) => {
+test('an invalid offset or length is refused', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), 'x')
   for (const wrong of [-1, 1.5, NaN, Infinity, 2 ** 53]) {
@@ -76,7 +76,7 @@ test('numbers that are none are refused', async (t) => {
   }
 })
 
-test('bytes are given as they are', async (t) => {
+test('a read returns the bytes unchanged', async (t) => {
   const { inside, permit } = await fileScene(t)
   const bytes = Buffer.from(Array.from({ length: 70_000 }, (_, i) => i % 256))
   await writeFile(join(inside, 'a'), bytes)
@@ -86,7 +86,7 @@ test('bytes are given as they are', async (t) => {
   assert.deepEqual({ data, size, truncated }, { data: Buffer.alloc(0), size: 0, truncated: false })
 })
 
-test('a file that says it has no bytes and has some is read', { skip: !hasProc && 'needs /proc' }, async (t) => {
+test('a file in /proc with a size of zero is read to its end', { skip: !hasProc && 'needs /proc' }, async (t) => {
   const { permit } = await fileScene(t)
   const root = await rootAt('/proc/self')
   const status = permit('status', 'read', { root, roots: [root] })
@@ -97,13 +97,13 @@ test('a file that says it has no bytes and has some is read', { skip: !hasProc &
   assert.equal(content.truncated, false)
   const part = await readFile(status, { length: 5 })
   assert.deepEqual([text(part.data), part.truncated], ['Name:', true])
-  // Longer than what is read at once.
+  // The file is longer than one read call returns.
   const symbols = permit('kallsyms', 'read', { root: await rootAt('/proc'), roots: [await rootAt('/proc')] })
   const long = await readFile(symbols, { length: 200_000 })
   assert.deepEqual([long.data.length, long.truncated], [200_000, true])
 })
 
-test('what is missing is not found, as the caller named it', async (t) => {
+test('a read of a missing file fails with file_not_found and the path that the client gave', async (t) => {
   const { inside, permit } = await fileScene(t)
   await refuses(readFile(permit('no')), 'file_not_found', { path: join(inside, 'no') })
   await refuses(readFile(permit('no/such/file')), 'file_not_found', { path: join(inside, 'no/such/file') })
@@ -111,7 +111,7 @@ test('what is missing is not found, as the caller named it', async (t) => {
   await refuses(readFile(permit('link')), 'file_not_found', { path: join(inside, 'link') })
 })
 
-test('what is no file is refused without waiting for it', async (t) => {
+test('a read of a directory, pipe, socket or device is refused without waiting', async (t) => {
   const { inside, permit } = await fileScene(t)
   await mkdir(join(inside, 'dir'))
   await refuses(readFile(permit('dir')), 'file_error', { path: join(inside, 'dir'), errno: 'EISDIR' })
@@ -129,7 +129,7 @@ test('what is no file is refused without waiting for it', async (t) => {
     await refuses(readFile(permit(device, 'read', { root: dev, roots: [dev] })), 'file_error', { errno: 'EINVAL' })
 })
 
-test('what we may not read says so', async (t) => {
+test('a read without permission of the system fails with EACCES', async (t) => {
   const { inside, permit } = await fileScene(t)
   await mkdir(join(inside, 'shut'))
   await writeFile(join(inside, 'shut/a'), 'x')
@@ -145,7 +145,7 @@ test('what we may not read says so', async (t) => {
   await chmod(join(inside, 'shut'), 0o700)
 })
 
-test('a time before 1970 and one in nanoseconds are written out', async (t) => {
+test('a modification time before 1970 is written correctly', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), 'x')
   await utimes(join(inside, 'a'), new Date(-1500), new Date(-1500))

@@ -10,7 +10,7 @@ import { needs } from '../support/containment.ts'
 import { everythingIn, fileScene, type Scene } from '../support/file-permit.ts'
 import { applyPatch, editFile } from '../support/files.ts'
 
-/** A program of the system, or null where there is none or the file system knows no such thing. */
+/** Output of a system program. It is null if the program is missing or fails, for example because the file system lacks the feature. */
 const run = (program: string, ...args: string[]): string | null => {
   const { status, stdout } = spawnSync(program, args, { encoding: 'utf8' })
   return status === 0 ? stdout : null
@@ -44,7 +44,7 @@ const patch = (permit: Scene['permit'], body: string) =>
 const WAYS = ['write', 'write, atomic', 'edit', 'edit, whole', 'patch']
 
 for (const how of WAYS) {
-  test(`${how}: an ACL and extended attributes stay, and nobody may do more than before`, async (t) => {
+  test(`${how}: the file keeps its ACL and extended attributes, so no user gains rights`, async (t) => {
     const scene = await fileScene(t)
     const file = join(scene.inside, 'f')
     await put(file, 'one\n')
@@ -60,7 +60,7 @@ for (const how of WAYS) {
     assert.deepEqual(await everythingIn(scene.inside), ['f'])
   })
 
-  test(`${how}: a directory that gives its new files an ACL gives none to one that is changed`, async (t) => {
+  test(`${how}: a changed file does not get the default ACL of its directory`, async (t) => {
     const scene = await fileScene(t)
     const file = join(scene.inside, 'f')
     await put(file, 'one\n')
@@ -70,7 +70,7 @@ for (const how of WAYS) {
     assert.equal(aclOf(file), 'user::rw-\ngroup::rw-\nother::---\n\n')
   })
 
-  test(`${how}: every other name of the file has the new content`, async (t) => {
+  test(`${how}: every hard link of the file has the new content`, async (t) => {
     const scene = await fileScene(t)
     await put(join(scene.inside, 'f'), 'one\n')
     await link(join(scene.inside, 'f'), join(scene.outside, 'also'))
@@ -78,7 +78,7 @@ for (const how of WAYS) {
     assert.equal(await readFile(join(scene.outside, 'also'), 'utf8'), 'two\n')
   })
 
-  test(`${how}: a group that we may not give stays, and ours gets nothing`, needs.root, async (t) => {
+  test(`${how}: the file keeps a group that the user may not set, and the user's group gains no rights`, needs.root, async (t) => {
     const scene = await fileScene(t)
     const file = join(scene.inside, 'f')
     await put(file, 'one\n')
@@ -98,7 +98,7 @@ for (const how of WAYS) {
     assert.equal(await readFile(file, 'utf8'), 'two\n')
   })
 
-  test(`${how}: a program does not stay one that runs as its owner`, async (t) => {
+  test(`${how}: the change removes the setuid and setgid bits`, async (t) => {
     const scene = await fileScene(t)
     await put(join(scene.inside, 'f'), 'one\n')
     await chmod(join(scene.inside, 'f'), 0o6755)
@@ -107,7 +107,7 @@ for (const how of WAYS) {
   })
 }
 
-test('a file that is moved stays the same file, changed or not', async (t) => {
+test('a moved file keeps its inode and ACL, even if its content changes', async (t) => {
   const { inside, permit } = await fileScene(t)
   for (const name of ['a', 'b']) {
     await put(join(inside, name), 'one\n')

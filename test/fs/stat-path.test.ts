@@ -20,7 +20,7 @@ const NOTHING = {
   symlink_target: null,
 }
 
-test('a file, a directory and the root itself are told as they are', async (t) => {
+test('a status describes a file, a directory and the root itself', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), 'hello')
   await chmod(join(inside, 'a'), 0o640)
@@ -46,7 +46,7 @@ test('a file, a directory and the root itself are told as they are', async (t) =
   }
 })
 
-test('a link is told as a link, wherever it leads', async (t) => {
+test('a status of a link describes the link, wherever it leads', async (t) => {
   const { inside, outside, permit } = await fileScene(t)
   await mkdir(join(inside, 'd'))
   for (const [name, target] of [
@@ -63,13 +63,13 @@ test('a link is told as a link, wherever it leads', async (t) => {
   await refuses(statPath(permit('out/x')), 'forbidden_path', { path: join(inside, 'out/x') })
 })
 
-test('a pipe is something else', async (t) => {
+test('a pipe has the type "other"', async (t) => {
   const { inside, permit } = await fileScene(t)
   assert.equal(spawnSync('mkfifo', [join(inside, 'pipe')]).status, 0)
   assert.equal((await statPath(permit('pipe'))).type, 'other')
 })
 
-test('what is missing does not exist, and is no error; a file on the way is', async (t) => {
+test('a missing path has exists false, but a path through a file is an error', async (t) => {
   const { inside, permit } = await fileScene(t)
   await writeFile(join(inside, 'a'), '')
   assert.deepEqual(await statPath(permit('b')), NOTHING)

@@ -20,7 +20,7 @@ const options = (mode: WriteRequest['mode'], atomic: boolean, more: Partial<Writ
   ...more,
 })
 
-/** Every way to write, for what is the same in all. */
+/** Every way to write, for tests with the same result in all. */
 const WAYS: readonly (readonly [WriteRequest['mode'], boolean])[] = [
   ['create', true],
   ['create', false],
@@ -35,7 +35,7 @@ const modeOf = async (path: string): Promise<number> => (await stat(path)).mode 
 for (const [mode, atomic] of WAYS) {
   const way = `${mode}${atomic ? ', atomic' : ''}`
 
-  test(`${way}: a file that was not there is made, with what the umask leaves`, async (t) => {
+  test(`${way}: a new file gets the permissions that the umask allows`, async (t) => {
     const { inside, permit } = await fileScene(t)
     const umask = process.umask(0o027)
     try {
@@ -50,7 +50,7 @@ for (const [mode, atomic] of WAYS) {
     assert.deepEqual(await everythingIn(inside), ['a'])
   })
 
-  test(`${way}: what cannot be written to is refused, and nothing is left behind`, async (t) => {
+  test(`${way}: a write to a directory, pipe or invalid path is refused and leaves no new file`, async (t) => {
     const { inside, permit } = await fileScene(t)
     await mkdir(join(inside, 'dir'))
     await put(join(inside, 'file'), 'x')
@@ -68,7 +68,7 @@ for (const [mode, atomic] of WAYS) {
     assert.equal(await readFile(join(inside, 'file'), 'utf8'), 'x')
   })
 
-  test(`${way}: where we may not write is refused, and nothing is left behind`, async (t) => {
+  test(`${way}: a write without permission of the system is refused and leaves no new file`, async (t) => {
     const { inside, permit } = await fileScene(t)
     await mkdir(join(inside, 'shut'), { mode: 0o555 })
     await put(join(inside, 'kept'), 'x', { mode: 0o444 })
@@ -83,21 +83,21 @@ for (const [mode, atomic] of WAYS) {
     assert.equal(await readFile(join(inside, 'kept'), 'utf8'), 'x')
   })
 
-  test(`${way}: a device is not written to`, needs.root, async (t) => {
+  test(`${way}: a write to a device is refused`, needs.root, async (t) => {
     const { inside, permit } = await fileScene(t)
     assert.equal(spawnSync('mknod', [join(inside, 'full'), 'c', '1', '7']).status, 0)
     await refuses(writeFile(permit('full', 'write'), options(mode, atomic)), mode === 'create' ? 'conflict' : 'file_error')
     assert.deepEqual(await everythingIn(inside), ['full'])
   })
 
-  test(`${way}: missing directories are made when asked`, async (t) => {
+  test(`${way}: missing directories are created on request`, async (t) => {
     const { inside, permit } = await fileScene(t)
     const written = await writeFile(permit('a/b/c', 'write'), options(mode, atomic, { mkdir_parents: true }))
     assert.equal(written.created, true)
     assert.deepEqual(await everythingIn(inside), ['a', 'a/b', 'a/b/c'])
   })
 
-  test(`${way}: the file must be as it is expected to be`, async (t) => {
+  test(`${way}: a write is refused if the modification time of the file is not the expected one`, async (t) => {
     const { inside, permit } = await fileScene(t)
     const first = await writeFile(permit('a', 'write'), options('create', true, { data: Buffer.from('old') }))
     const expect = (expected_mtime: string): WriteRequest => options(mode, atomic, { expected_mtime, mkdir_parents: true })
@@ -119,7 +119,7 @@ for (const [mode, atomic] of WAYS) {
     assert.deepEqual(await everythingIn(inside), ['a'])
   })
 
-  test(`${way}: needs a permit to write`, async (t) => {
+  test(`${way}: a write needs a permit for writing`, async (t) => {
     const { inside, permit } = await fileScene(t)
     await refuses(writeFile(permit('a', 'read'), options(mode, atomic)), 'internal')
     assert.deepEqual(await everythingIn(inside), [])
@@ -127,7 +127,7 @@ for (const [mode, atomic] of WAYS) {
 }
 
 for (const atomic of [true, false]) {
-  test(`create never takes the place of anything${atomic ? ', atomic' : ''}`, async (t) => {
+  test(`create never replaces an existing file, directory or link${atomic ? ', atomic' : ''}`, async (t) => {
     const { inside, outside, permit } = await fileScene(t)
     await put(join(inside, 'file'), 'x')
     await mkdir(join(inside, 'dir'))
@@ -141,7 +141,7 @@ for (const atomic of [true, false]) {
     assert.deepEqual([await everythingIn(inside), await everythingIn(outside)], [before, []])
   })
 
-  test(`of many who create one file at once, one does${atomic ? ', atomic' : ''}`, async (t) => {
+  test(`exactly one of several simultaneous creations succeeds${atomic ? ', atomic' : ''}`, async (t) => {
     const { inside, permit } = await fileScene(t)
     for (let round = 0; round < 20; round++) {
       const name = `f${round}`
@@ -157,7 +157,7 @@ for (const atomic of [true, false]) {
     assert.equal((await everythingIn(inside)).length, 20)
   })
 
-  test(`a link at the end leads to the file that is replaced${atomic ? ', atomic' : ''}`, async (t) => {
+  test(`replace follows a link to its file${atomic ? ', atomic' : ''}`, async (t) => {
     const { inside, permit } = await fileScene(t)
     await mkdir(join(inside, 'd'))
     await put(join(inside, 'd/f'), 'old')
@@ -171,7 +171,7 @@ for (const atomic of [true, false]) {
   })
 }
 
-test('to replace keeps the permission bits; a program does not stay one that runs as its owner', async (t) => {
+test('replace keeps the permission bits but removes the setuid bit', async (t) => {
   const { inside, permit } = await fileScene(t)
   for (const [name, mode, kept] of [
     ['a', 0o600, 0o600],
@@ -186,7 +186,7 @@ test('to replace keeps the permission bits; a program does not stay one that run
   }
 })
 
-test('to replace keeps owner and group, in place where we may not give them', needs.root, async (t) => {
+test('replace keeps owner and group, and writes in place if the user may not set them', needs.root, async (t) => {
   const { inside, permit } = await fileScene(t)
   await chmod(inside, 0o777)
   await put(join(inside, 'theirs'), 'old', { mode: 0o666 })
@@ -202,7 +202,7 @@ test('to replace keeps owner and group, in place where we may not give them', ne
   assert.deepEqual([after.uid, after.gid, after.mode & 0o7777], [54_321, 54_322, 0o666])
 })
 
-test('atomic makes a new file where that keeps all rights and names; else the old one is written over', async (t) => {
+test('atomic replaces the file by a new one if that keeps all rights and names, and otherwise writes in place', async (t) => {
   const { inside, permit } = await fileScene(t)
   const a = join(inside, 'a')
   const write = async (atomic: boolean) => {
@@ -217,7 +217,7 @@ test('atomic makes a new file where that keeps all rights and names; else the ol
     [0o644, true],
     [0o600, true],
     [0o757, true],
-    // What the group has more than others may be the mask of an ACL.
+    // The group bits that others lack may be the mask of an ACL.
     [0o640, false],
     [0o664, false],
   ] as const) {
@@ -232,7 +232,7 @@ test('atomic makes a new file where that keeps all rights and names; else the ol
   assert.equal(await readFile(join(inside, 'also'), 'utf8'), 'new')
 })
 
-test('to append is behind what is there, also for many at once', async (t) => {
+test('append adds bytes after the end, even with many simultaneous writers', async (t) => {
   const { inside, permit } = await fileScene(t)
   const letters = [...'abcdefghijklmnop']
   const append = (letter: string) => writeFile(permit('log', 'write'), options('append', true, { data: Buffer.from(`${letter}\n`) }))
@@ -241,7 +241,7 @@ test('to append is behind what is there, also for many at once', async (t) => {
   assert.deepEqual((await readFile(join(inside, 'log'), 'utf8')).trim().split('\n').toSorted(), letters)
 })
 
-test('of many who replace what they have seen, one does', async (t) => {
+test('exactly one of several replacements that expect the same time succeeds', async (t) => {
   const { inside, permit } = await fileScene(t)
   let { mtime } = await writeFile(permit('a', 'write'), options('create', true, { data: Buffer.from('0') }))
   for (let round = 1; round <= 20; round++) {
@@ -259,7 +259,7 @@ test('of many who replace what they have seen, one does', async (t) => {
   assert.deepEqual(await everythingIn(inside), ['a'])
 })
 
-test('readers see the old content or the new, whole', async (t) => {
+test('readers see either the old content or the new content as a whole', async (t) => {
   const { inside, permit } = await fileScene(t)
   const contents = ['a', 'b'].map((letter) => letter.repeat(200_000))
   await put(join(inside, 'a'), contents[0]!)
@@ -272,9 +272,9 @@ test('readers see the old content or the new, whole', async (t) => {
   await writer
 })
 
-test('nothing is left of a file that could not be given its name', async (t) => {
+test('a write that cannot rename its temporary file removes it', async (t) => {
   const { inside, permit } = await fileScene(t)
-  // The name is free when it is looked at and a directory when the file is to get it.
+  // The name is free at the check, and a directory when the file is renamed to it.
   for (let round = 0; round < 30; round++) {
     const name = `n${round}`
     const writing = writeFile(permit(name, 'write'), options(round % 2 ? 'create' : 'replace', true)).catch((error: unknown) => error)
@@ -288,18 +288,22 @@ test('nothing is left of a file that could not be given its name', async (t) => 
   )
 })
 
-test('a program that is running is replaced, not written over', { skip: process.platform !== 'linux' && 'Linux only' }, async (t) => {
-  const { inside, permit } = await fileScene(t)
-  await copyFile('/bin/sleep', join(inside, 'program'))
-  const running = spawn(join(inside, 'program'), ['600'])
-  t.after(() => running.kill('SIGKILL'))
-  await once(running, 'spawn')
-  await refuses(writeFile(permit('program', 'write'), options('replace', false)), 'file_error', { errno: 'ETXTBSY' })
-  await writeFile(permit('program', 'write'), options('replace', true))
-  assert.equal(await readFile(join(inside, 'program'), 'utf8'), 'new')
-})
+test(
+  'atomic replaces a program that is running, and a write in place fails',
+  { skip: process.platform !== 'linux' && 'Linux only' },
+  async (t) => {
+    const { inside, permit } = await fileScene(t)
+    await copyFile('/bin/sleep', join(inside, 'program'))
+    const running = spawn(join(inside, 'program'), ['600'])
+    t.after(() => running.kill('SIGKILL'))
+    await once(running, 'spawn')
+    await refuses(writeFile(permit('program', 'write'), options('replace', false)), 'file_error', { errno: 'ETXTBSY' })
+    await writeFile(permit('program', 'write'), options('replace', true))
+    assert.equal(await readFile(join(inside, 'program'), 'utf8'), 'new')
+  },
+)
 
-test('a disk that is full says so, and leaves nothing of what should have been whole', needs.bwrap, async (t) => {
+test('an atomic write to a full disk fails with ENOSPC and leaves no partial file', needs.bwrap, async (t) => {
   const { outside } = await fileScene(t)
   const program = `
     import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
