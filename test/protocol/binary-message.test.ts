@@ -6,7 +6,7 @@ import { contentHead, splitContent } from '../../src/protocol/rexd/binary-messag
 
 const SEED = 20_261_128
 
-test('a binary message has the JSON and the bytes that it was made of', () => {
+test('a binary message is split into the JSON and the bytes that it was made from', () => {
   fc.assert(
     fc.property(fc.string({ unit: 'grapheme' }), fc.uint8Array({ maxLength: 300 }), (json, content) => {
       const split = splitContent(Buffer.concat([contentHead(json), content]))
@@ -17,7 +17,7 @@ test('a binary message has the JSON and the bytes that it was made of', () => {
   )
 })
 
-test('any bytes are refused, or are exactly a JSON and a content', () => {
+test('any bytes are refused, or are split exactly into JSON and content', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 40 }), (bytes) => {
       const message = Buffer.from(bytes)

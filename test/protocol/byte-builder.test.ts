@@ -5,7 +5,7 @@ import fc from 'fast-check'
 
 import { ByteBuilder } from '../../src/protocol/lines.ts'
 
-test('what was gathered is what came, however it was cut, and in little more than its own size', () => {
+test('the builder returns a copy of all added bytes in a buffer of at most about twice their size', () => {
   const MAX = 400_000
   const small = fc.uint8Array({ maxLength: 5_000 })
   const large = fc.integer({ min: 32_000, max: 36_000 }).map((length) => Buffer.alloc(length, length))

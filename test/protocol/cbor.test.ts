@@ -19,24 +19,24 @@ const refuses = (bytes: Uint8Array): void =>
 const file = new URL('../../proto/vectors/refused.json', import.meta.url)
 const { refused } = JSON.parse(await readFile(file, 'utf8')) as { refused: { what: string; cbor: string }[] }
 
-test('there are refused vectors', () => assert.ok(refused.length > 20))
+test('the vectors have more than 20 refused messages', () => assert.ok(refused.length > 20))
 for (const { what, cbor } of refused) test(`${what} is refused`, () => refuses(hex(cbor)))
 
 const nested = (depth: number): Uint8Array => hex('81'.repeat(depth) + '00')
 
-test('arrays may be nested to the limit and no deeper', () => {
+test('arrays nested deeper than the limit are refused', () => {
   assert.doesNotThrow(() => decodeCbor(nested(MAX_CBOR_DEPTH)))
   refuses(nested(MAX_CBOR_DEPTH + 1))
   refuses(nested(60_000))
 })
 
-test('the number of items is bounded at its edge', () => {
+test('a message with more items than the limit is refused', () => {
   const array = (count: number): Uint8Array => Buffer.concat([Buffer.from([0x99, count >> 8, count & 0xff]), Buffer.alloc(count)])
   assert.equal((decodeCbor(array(MAX_CBOR_ITEMS - 1)) as number[]).length, MAX_CBOR_ITEMS - 1)
   refuses(array(MAX_CBOR_ITEMS))
 })
 
-test('the largest exact integers survive', () => {
+test('the largest exact integers are decoded unchanged', () => {
   for (const value of [0, 23, 24, 255, 256, 65_535, 65_536, 0xffff_ffff, -1, -0x1_0000_0000])
     assert.equal(decodeCbor(encodeCbor(value)), value)
   assert.equal(decodeCbor(encodeCbor(BigInt(Number.MAX_SAFE_INTEGER))), Number.MAX_SAFE_INTEGER)
@@ -56,7 +56,7 @@ const value = fc.letrec<{ item: CborValue }>((tie) => ({
 
 const plain = (item: CborValue): unknown => (item instanceof Uint8Array ? [...item] : Array.isArray(item) ? item.map(plain) : item)
 
-test('what is encoded is decoded to the same value', () => {
+test('an encoded value is decoded to the same value', () => {
   fc.assert(
     fc.property(value, (item) => {
       assert.deepEqual(plain(decodeCbor(encodeCbor(item))), plain(item))
@@ -65,7 +65,7 @@ test('what is encoded is decoded to the same value', () => {
   )
 })
 
-test('any bytes at all are decoded or refused as malformed, never anything else', () => {
+test('any bytes are decoded or refused as malformed', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
       try {
@@ -78,7 +78,7 @@ test('any bytes at all are decoded or refused as malformed, never anything else'
   )
 })
 
-/** As a schema writes it: the encoder takes numbers beyond 32 bits as bigints. */
+/** Converts numbers beyond 32 bits to bigints, as the encoder expects them. */
 const encoded = (item: CborValue): CborValue => {
   if (typeof item === 'number' && Math.abs(item) > 0xffff_ffff) return BigInt(item)
   return Array.isArray(item) ? item.map(encoded) : item
@@ -96,7 +96,7 @@ const isOneOf = (bytes: Uint8Array): boolean => {
   return true
 }
 
-test('whatever is taken is the one encoding of its value, however a message was changed on the way', () => {
+test('every accepted message, even after random changes, is the only encoding of its value', () => {
   let taken = 0
   const change = fc.tuple(fc.nat(), fc.nat({ max: 255 }), fc.constantFrom('set', 'insert', 'remove'))
   const property = fc.property(value, fc.array(change, { minLength: 1, maxLength: 4 }), (item, changes) => {
@@ -106,7 +106,7 @@ test('whatever is taken is the one encoding of its value, however a message was 
     if (isOneOf(new Uint8Array(bytes))) taken += 1
   })
   fc.assert(property, { seed: 20_260_503, numRuns: 20_000 })
-  // Bytes that begin with a head, so that more than a few are taken.
+  // Random bytes start with a valid head more often, so that more messages are accepted.
   fc.assert(
     fc.property(fc.uint8Array({ minLength: 1, maxLength: 12 }), (bytes) => void isOneOf(bytes)),
     { seed: 20_260_504, numRuns: 20_000 },
@@ -114,13 +114,13 @@ test('whatever is taken is the one encoding of its value, however a message was 
   assert.ok(taken > 2_000, `${taken} were taken`)
 })
 
-test('a mark of byte order is a character of its text, wherever it stands and however long the text is', () => {
+test('a byte order mark stays in its text at every position and length', () => {
   for (const length of [0, 1, 23, 24, 62, 63, 64, 65, 70, 300, 70_000])
     for (const text of [`\ufeff${'x'.repeat(length)}`, `\ufeff\ufeff${'ü'.repeat(length)}`, `${'x'.repeat(length)}\ufeff`])
       assert.equal(decodeCbor(encodeCbor([text]))?.toString(), text)
 })
 
-test('a text comes as it was written, at every length and with every kind of character', () => {
+test('texts of every length with all kinds of characters are decoded unchanged', () => {
   const text = fc.string({ unit: 'binary', maxLength: 400 }).filter((one) => one.isWellFormed())
   fc.assert(
     fc.property(text, (one) => assert.equal(decodeCbor(encodeCbor(one)), one)),
@@ -128,7 +128,7 @@ test('a text comes as it was written, at every length and with every kind of cha
   )
 })
 
-test('a head and the bytes of the last string are what the whole is encoded as, at every width of the length', () => {
+test('the encoded head and the bytes of the last string equal the whole encoding, at every width of the length', () => {
   for (const length of [0, 1, 23, 24, 255, 256, 65_535, 65_536, 70_000]) {
     const bytes = new Uint8Array(length).fill(7)
     const parts = [encodeCborHead([3, 'text', new Uint8Array(5), new Uint8Array(0)], length), bytes]
@@ -136,19 +136,19 @@ test('a head and the bytes of the last string are what the whole is encoded as, 
   }
 })
 
-test('only what ends with an empty byte string has a head', () => {
+test('a head is encoded only for a list that ends with an empty byte string', () => {
   for (const value of ['@', [], [64], [1, '@'], [new Uint8Array(1)], [[new Uint8Array(0)]]])
     assert.throws(() => encodeCborHead(value, 1), TypeError)
 })
 
-test('half a surrogate pair is written as what stands for it, however long the text is, and never as bytes that nobody reads', () => {
+test('a lone surrogate is encoded as the replacement character, at every length of the text', () => {
   for (const length of [0, 1, 30, 300, 70_000])
-    for (const [half, stands] of [
+    for (const [lone, replacement] of [
       ['\ud800', '\ufffd'],
       ['\udc00x', '\ufffdx'],
       ['\ud83d\ude00', '\ud83d\ude00'],
     ] as const) {
       const before = 'x'.repeat(length)
-      assert.equal(NOTE.decode(NOTE.encode({ note: `${before}${half}` })).note, `${before}${stands}`)
+      assert.equal(NOTE.decode(NOTE.encode({ note: `${before}${lone}` })).note, `${before}${replacement}`)
     }
 })

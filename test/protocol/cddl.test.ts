@@ -15,7 +15,7 @@ import * as terminal from '../../src/protocol/wire/terminal.ts'
 
 const folder = new URL('../../proto/', import.meta.url)
 
-/** Rule name to rule, without comments and white space. */
+/** Maps rule names to rules, without comments and white space. */
 const rulesOf = (cddl: string): Map<string, string> => {
   const plain = cddl.replaceAll(/;[^\n]*/g, '')
   const rules = [...plain.matchAll(/^([a-z][a-z0-9-]*) =/gm)]
@@ -45,7 +45,7 @@ for (const [file, module] of Object.entries({ acl, approval, card, detached, dm,
   })
 }
 
-test('every CDDL file is held against the code', async () => {
+test('every CDDL file is compared with the code', async () => {
   const files = (await readdir(folder)).filter((name) => name.endsWith('.cddl'))
   assert.deepEqual(files.toSorted(), [
     'acl.cddl',

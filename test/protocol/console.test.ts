@@ -24,7 +24,7 @@ const problemOf = (value: unknown): string => {
   return message.problem
 }
 
-test('requests of both generations are read, with what they leave out', () => {
+test('requests with or without the newer fields are read, and missing fields get defaults', () => {
   const plain = { whoami: 'Codex', dir: '/repo', exec: ['make', 'test'], stdin: null, timeout_ms: null, clear_env: false }
   assert.deepEqual(read(REQUEST), { kind: 'request', request: { ...plain, envs: { CI: '1' } } })
   const { envs: _envs, ...without } = REQUEST
@@ -36,7 +36,7 @@ test('requests of both generations are read, with what they leave out', () => {
   assert.deepEqual(read({ ...REQUEST, timeout: 0, stdin: null }), { kind: 'request', request: { ...plain, envs: { CI: '1' } } })
 })
 
-test('actions are read', () => {
+test('the actions ping, abort and attach are read', () => {
   assert.deepEqual(read({ action: 'ping' }), { kind: 'ping' })
   assert.deepEqual(read({ action: 'abort' }), { kind: 'abort' })
   assert.deepEqual(read({ action: 'attach' }), { kind: 'attach', ansi: false })
@@ -44,24 +44,24 @@ test('actions are read', () => {
 })
 
 for (const [what, value, problem] of [
-  ['no JSON', 'echo hi', /not JSON/],
+  ['a line that is not JSON', 'echo hi', /not JSON/],
   ['a list', [REQUEST], /not an object/],
   ['null', null, /not an object/],
   ['no name', { ...REQUEST, whoami: ' ' }, /whoami/],
   ['a name with a line feed', { ...REQUEST, whoami: 'a\nb' }, /visible/],
-  ['a name that reads backwards', { ...REQUEST, whoami: 'a\u202eb' }, /visible/],
+  ['a name that is shown backwards', { ...REQUEST, whoami: 'a\u202eb' }, /visible/],
   ['a long name', { ...REQUEST, whoami: 'ü'.repeat(MAX_WHOAMI / 2 + 1) }, /66 bytes, where 64/],
-  ['a directory that goes on from another', { ...REQUEST, dir: 'repo' }, /absolute/],
+  ['a relative directory', { ...REQUEST, dir: 'repo' }, /absolute/],
   ['a directory with NUL', { ...REQUEST, dir: '/a\0b' }, /absolute/],
   ['variables in a list', { ...REQUEST, envs: ['A=1'] }, /envs/],
   ['a variable without a name', { ...REQUEST, envs: { '': 'x' } }, /not a variable name/],
   ['a variable with = in its name', { ...REQUEST, envs: { 'A=B': 'x' } }, /not a variable name/],
-  ['a variable that is no text', { ...REQUEST, envs: { A: 1 } }, /must be a Unicode text/],
-  ['half a character in a directory', { ...REQUEST, dir: '/a\ud800' }, /^dir: /],
-  ['half a character in the name of a variable', { ...REQUEST, envs: { 'A\ud800': 'x' } }, /not a variable name/],
-  ['half a character in a variable', { ...REQUEST, envs: { A: '\ud800' } }, /"A" must be a Unicode text/],
-  ['half a character in a word', { ...REQUEST, exec: ['a', '\ud800'] }, /every word must be a Unicode text/],
-  ['half a character in stdin', { ...REQUEST, stdin: 'a\udc00b' }, /stdin: must be a Unicode text/],
+  ['a variable whose value is not a text', { ...REQUEST, envs: { A: 1 } }, /must be a Unicode text/],
+  ['a lone surrogate in a directory', { ...REQUEST, dir: '/a\ud800' }, /^dir: /],
+  ['a lone surrogate in the name of a variable', { ...REQUEST, envs: { 'A\ud800': 'x' } }, /not a variable name/],
+  ['a lone surrogate in the value of a variable', { ...REQUEST, envs: { A: '\ud800' } }, /"A" must be a Unicode text/],
+  ['a lone surrogate in a word', { ...REQUEST, exec: ['a', '\ud800'] }, /every word must be a Unicode text/],
+  ['a lone surrogate in stdin', { ...REQUEST, stdin: 'a\udc00b' }, /stdin: must be a Unicode text/],
   [
     'too many variables',
     { ...REQUEST, envs: Object.fromEntries(Array.from({ length: 1_025 }, (_one, at) => [`V${at}`, ''])) },
@@ -69,19 +69,19 @@ for (const [what, value, problem] of [
   ],
   ['no program', { ...REQUEST, exec: [] }, /exec/],
   ['a program without a name', { ...REQUEST, exec: [''] }, /no name/],
-  ['a word that is no text', { ...REQUEST, exec: ['a', 1] }, /every word/],
+  ['a word that is not a text', { ...REQUEST, exec: ['a', 1] }, /every word/],
   ['a word with NUL', { ...REQUEST, exec: ['a', 'b\0c'] }, /every word/],
   ['too much stdin', { ...REQUEST, stdin: 'x'.repeat(MAX_CONSOLE_STDIN + 1) }, /more than/],
   ['a negative time', { ...REQUEST, timeout: -1 }, /timeout/],
-  ['a time without end', '{"whoami":"a","dir":"/","exec":["a"],"timeout":1e999}', /timeout/],
-  ['a field that there is not', { ...REQUEST, sandbox: true }, /"sandbox" is not a field/],
-  ['an action that there is not', { action: 'exec' }, /action/],
-  ['an action with more in it', { action: 'ping', exec: ['x'] }, /"exec" is not a field/],
-  ['a command beside an action', { ...REQUEST, action: 'abort' }, /is not a field/],
+  ['an infinite time', '{"whoami":"a","dir":"/","exec":["a"],"timeout":1e999}', /timeout/],
+  ['an unknown field', { ...REQUEST, sandbox: true }, /"sandbox" is not a field/],
+  ['an unknown action', { action: 'exec' }, /action/],
+  ['an action with another field', { action: 'ping', exec: ['x'] }, /"exec" is not a field/],
+  ['a command with an action', { ...REQUEST, action: 'abort' }, /is not a field/],
 ] as const)
-  test(`refused: ${what}`, () => assert.match(problemOf(value), problem))
+  test(`a request is refused: ${what}`, () => assert.match(problemOf(value), problem))
 
-test('the words of a command and the names of its variables take so much of a journal line, and no more', () => {
+test('words and variable names that need more JSON than a log line allows are refused', () => {
   const empty = JSON.stringify([
     ['true', ''],
     ['CI', 'REXEC_WHOAMI'],
@@ -90,17 +90,17 @@ test('the words of a command and the names of its variables take so much of a jo
   assert.equal(read(of('x'.repeat(MAX_COMMAND_JSON - empty))).kind, 'request')
   const size = `${MAX_COMMAND_JSON + 1} bytes as JSON, more than ${MAX_COMMAND_JSON}; send more through stdin`
   assert.ok(problemOf(of('x'.repeat(MAX_COMMAND_JSON - empty + 1))).endsWith(size))
-  // What does not show itself is written as an escape of six characters.
+  // Each of these invisible characters is written as an escape of six characters.
   const hidden = '\u202e'.repeat(Math.floor((MAX_COMMAND_JSON - empty) / 6))
   assert.equal(read(of(hidden)).kind, 'request')
   assert.match(problemOf(of(`${hidden}\u202e`)), /^exec: /)
 })
 
-test('bytes that are no UTF-8 are no text', () => {
+test('a line that is not valid UTF-8 is refused', () => {
   assert.equal(readConsoleLine(Buffer.from([0x22, 0xff, 0x22])).kind, 'bad')
 })
 
-test('a long name of a field does not come back', () => {
+test('an error message does not repeat a long field name', () => {
   assert.ok(JSON.stringify(refusalOf(problemOf({ ...REQUEST, ['x'.repeat(100_000)]: 1 }))).length < 1_000)
 })
 
@@ -121,7 +121,7 @@ const requests = fc.record({
   clear_env: fc.boolean(),
 })
 
-test('property: what a client may ask is read as it asked', () => {
+test('property: every valid request is read unchanged', () => {
   fc.assert(
     fc.property(requests, (asked) => {
       const message = read(asked)
@@ -135,7 +135,7 @@ test('property: what a client may ask is read as it asked', () => {
   )
 })
 
-test('property: no bytes make the reader throw, and what it takes for a command is one', () => {
+test('property: the reader never throws, and every request that it accepts is valid', () => {
   const mutated = fc
     .tuple(requests, fc.array(fc.tuple(fc.nat(), fc.nat({ max: 255 })), { maxLength: 6 }), fc.nat())
     .map(([asked, edits, cut]) => {

@@ -41,11 +41,11 @@ const READERS: Readonly<Record<string, (bytes: Uint8Array) => unknown>> = {
 const keyOf = (role: DeskRole): Uint8Array =>
   role === 'human' ? fromHex(vectors.keys.human_key) : Buffer.from(vectors.keys.socket_token, 'base64')
 
-test("the key of humans is made of the operator's key as the vectors say", () => {
+test('the key of approvers is derived from the operator key as in the vectors', () => {
   assert.equal(toHex(approverKeyOf(fromHex(vectors.keys.operator_key))), vectors.keys.human_key)
 })
 
-test('the first line of the desk is read as the vectors say, and no other', () => {
+test('the first line of the approval service is read as in the vectors, and other lines are refused', () => {
   assert.deepEqual(readHello(Buffer.from(vectors.hello)), { nonce: vectors.lines[0]?.server_nonce })
   for (const other of ['{}', '[]', '{', vectors.hello.replace('"version":3', '"version":1'), vectors.hello.replace('}', ',"x":1}')])
     assert.equal(typeof readHello(Buffer.from(other)), 'string', other)
@@ -58,11 +58,11 @@ for (const [kind, bodies] of Object.entries(vectors.bodies))
   })
 
 for (const [kind, bodies] of Object.entries(vectors.refused))
-  test(`what the vectors refuse is refused (${kind})`, () => {
+  test(`every invalid body of the vectors is refused (${kind})`, () => {
     for (const { why, body } of bodies) assert.equal(typeof READERS[kind]?.(bytes(body)), 'string', why)
   })
 
-test('a body with a key more, a key less or a value of another kind is refused, wherever that is', () => {
+test('a body with an additional, missing or wrong field is refused at every level', () => {
   const paths = (value: unknown, at: readonly string[] = []): (readonly string[])[] =>
     typeof value === 'object' && value !== null && !Array.isArray(value)
       ? Object.entries(value).flatMap(([key, inner]) => [[...at, key], ...paths(inner, [...at, key])])
@@ -80,7 +80,7 @@ test('a body with a key more, a key less or a value of another kind is refused, 
     const read = READERS[kind]!
     for (const body of bodies)
       for (const path of paths(body)) {
-        // A result is a table of its own for each request.
+        // The fields of a result depend on the request.
         if (path[0] === 'result') continue
         const refused = (other: object): void => assert.equal(typeof read(bytes(other)), 'string', JSON.stringify(other))
         refused(changed(body, path, (parent, key) => (parent[key] = { never: true })))
@@ -92,7 +92,7 @@ test('a body with a key more, a key less or a value of another kind is refused, 
   assert.ok(tried > 200, String(tried))
 })
 
-test('bytes that are anything else are a sentence, never an exception', () => {
+test('any other bytes give an error message and never an exception', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 400 }), (any) => {
       for (const read of [...Object.values(READERS), readSealed, readHello]) assert.equal(typeof read(any), 'string')
@@ -102,7 +102,7 @@ test('bytes that are anything else are a sentence, never an exception', () => {
   for (const read of Object.values(READERS)) assert.equal(typeof read(deep), 'string')
 })
 
-test('every line of the vectors opens for its role, direction and connection, and for no other', () => {
+test('every line of the vectors opens only for its role, key, direction, connection and time', () => {
   for (const { role, direction, server_nonce, line } of vectors.lines) {
     const { ts } = JSON.parse(line) as { ts: number }
     const seal = (changed: Partial<ConstructorParameters<typeof Seal>[0]> = {}): Seal =>
@@ -127,7 +127,7 @@ test('every line of the vectors opens for its role, direction and connection, an
   }
 })
 
-test('a line of which one character was changed does not open', () => {
+test('a line with one changed character is refused', () => {
   const { line, role, server_nonce } = vectors.lines[2]!
   const { ts } = JSON.parse(line) as { ts: number }
   fc.assert(

@@ -30,7 +30,7 @@ const anyRequest = fc.record({
 const anyAsk = fc.record({ ...head, ask: fc.constantFrom(...DETACHED_ASKS), from: uint })
 const options = { seed: 20_261_126, numRuns: 500 }
 
-test('a Request to outlive its caller, and a question about such a run, survive their encoding', () => {
+test('requests to start and to query detached runs are decoded unchanged', () => {
   fc.assert(
     fc.property(anyRequest, (value) => assert.deepEqual(plain(execDetachRequest.decode(execDetachRequest.encode(value))), plain(value))),
     options,
@@ -41,7 +41,7 @@ test('a Request to outlive its caller, and a question about such a run, survive 
   )
 })
 
-test('bytes that were changed are another value or are refused as malformed, and nothing else happens', () => {
+test('changed bytes are decoded to a value or refused as malformed', () => {
   const changed = fc.tuple(
     fc.oneof(
       anyRequest.map((value) => execDetachRequest.encode(value)),

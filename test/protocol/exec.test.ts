@@ -19,11 +19,11 @@ import { plain } from '../support/plain.ts'
 const malformed = (error: unknown): boolean => isAppError(error, 'malformed')
 const REQUEST_ID = '0192d3a0-0000-7000-8000-000000000001'
 
-test('the prefix is the twelve bytes of x0x-exec-v1 and one NUL', () => {
+test('the prefix is the eleven characters of x0x-exec-v1 and a NUL', () => {
   assert.equal(Buffer.from(EXEC_PREFIX).toString('hex'), '7830782d657865632d763100')
 })
 
-test('every frame, Request, Exit, question and list of rules survives its encoding', () => {
+test('every frame and every Request, Exit and rules message is decoded unchanged', () => {
   const same =
     <T>(message: { encode(value: T): Uint8Array; decode(bytes: Uint8Array): T }) =>
     (value: T) =>
@@ -36,7 +36,7 @@ test('every frame, Request, Exit, question and list of rules survives its encodi
   fc.assert(fc.property(anyExecRules, same(execDetachRules)), options)
 })
 
-test('an Exit has a status and a signal that a process can end with, for a larger one would be cut to success', () => {
+test('an Exit with an impossible status or signal is refused, because a status above 255 could be truncated to success', () => {
   const [exit] = fc.sample(anyExecExit, { numRuns: 1, seed: 7 })
   for (const code of [0, 255, null]) assert.equal(execExit.decode(execExit.encode({ ...exit!, code })).code, code)
   for (const signal of [1, 127, null]) assert.equal(execExit.decode(execExit.encode({ ...exit!, signal })).signal, signal)
@@ -44,7 +44,7 @@ test('an Exit has a status and a signal that a process can end with, for a large
   for (const signal of [0, 128, 255]) assert.throws(() => execExit.decode(execExit.encode({ ...exit!, signal })), malformed)
 })
 
-test('one frame carries the data limit and not a byte more', () => {
+test('a frame with one byte more than the data limit is refused', () => {
   const frame = (size: number) => ({ type: 'stdout' as const, request_id: REQUEST_ID, seq: 0, data: new Uint8Array(size) })
   const largest = encodeExecBody(frame(MAX_FRAME_DATA))
   assert.equal(decodeExecBody(largest).type, 'stdout')
@@ -52,14 +52,14 @@ test('one frame carries the data limit and not a byte more', () => {
   assert.throws(() => decodeExecBody(encodeExecBody(frame(MAX_FRAME_DATA + 1))), malformed)
 })
 
-test('a body without the prefix, with an unknown tag, with a field too few or too many is malformed', () => {
+test('a body without the prefix, with an unknown tag, or with missing or additional fields is malformed', () => {
   const body = encodeExecBody({ type: 'cancel', request_id: REQUEST_ID })
   assert.throws(() => decodeExecBody(body.subarray(1)), malformed)
   for (const hex of ['820d01', '8107', '8307500192d3a000007000800000000000000100', '07', '80', '8120', ...BAD_RESUMES])
     assert.throws(() => decodeExecBody(Buffer.concat([EXEC_PREFIX, Buffer.from(hex, 'hex')])), malformed, hex)
 })
 
-test('argv is limited in tokens and in bytes, at the edge', () => {
+test('an argv with too many tokens or bytes is malformed', () => {
   assert.doesNotThrow(() => checkArgvSize(Array.from({ length: MAX_ARGV_TOKENS }, () => 'a')))
   assert.throws(() => checkArgvSize(Array.from({ length: MAX_ARGV_TOKENS + 1 }, () => 'a')), malformed)
   assert.doesNotThrow(() => checkArgvSize(['é'.repeat(MAX_ARGV_BYTES / 2)]))
@@ -67,7 +67,7 @@ test('argv is limited in tokens and in bytes, at the edge', () => {
 })
 
 const ID_HEX = '500192d3a0000070008000000000000001'
-/** Without stderr, with one number too many, with a negative one, with a text; without stdin; a short id. */
+/** A missing stderr, an additional number, a negative number and a text as number. Then a missing stdin and a short ID. */
 const BAD_RESUMES = [
   `830a${ID_HEX}00`,
   `850a${ID_HEX}000000`,
@@ -77,7 +77,7 @@ const BAD_RESUMES = [
   `820c4f${ID_HEX.slice(4)}`,
 ]
 
-/** Random damage: flipped, cut, grown, spliced. */
+/** Returns the bytes with random damage. A byte or bit is changed, or bytes are removed, added or moved. */
 const damage = (bytes: Uint8Array, random: () => number): Uint8Array => {
   const copy = Buffer.from(bytes)
   const at = Math.floor(random() * copy.length)
@@ -97,7 +97,7 @@ const damage = (bytes: Uint8Array, random: () => number): Uint8Array => {
   }
 }
 
-/** A small seeded generator (mulberry32), so that a failure can be repeated. */
+/** A small random number generator with a seed (mulberry32), so that a failure is reproducible. */
 const seeded = (seed: number) => (): number => {
   seed = (seed + 0x6d2b79f5) | 0
   let mixed = Math.imul(seed ^ (seed >>> 15), 1 | seed)
@@ -105,7 +105,7 @@ const seeded = (seed: number) => (): number => {
   return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
 }
 
-test('100,000 mutated frames are decoded or malformed, and memory stays bounded', () => {
+test('100,000 damaged frames are decoded or malformed, and memory use stays limited', () => {
   const random = seeded(20_260_505)
   const frames = fc.sample(anyExecFrame, { seed: 20_260_506, numRuns: 500 }).map((frame) => encodeExecBody(frame))
   const outcomes = { decoded: 0, malformed: 0 }

@@ -72,8 +72,8 @@ const readAll = async (chunks: Uint8Array[]): Promise<FanoutEventJson[]> => {
   return all
 }
 
-describe('events of a fan-out', () => {
-  it('are read from lines, however these are cut', async () => {
+describe('fan-out events', () => {
+  it('events are read from lines, even if chunks split the lines', async () => {
     const whole = bytes(events.map((event) => `${JSON.stringify(event)}\n`).join(''))
     await fc.assert(
       fc.asyncProperty(fc.array(fc.nat({ max: whole.length })), async (cuts) => {
@@ -85,7 +85,7 @@ describe('events of a fan-out', () => {
     )
   })
 
-  it('must have every field, and each as it must be', () => {
+  it('events with a missing or invalid field are refused', () => {
     for (const event of events)
       for (const key of Object.keys(event)) {
         const { [key as 'type']: value, ...without } = event
@@ -96,7 +96,7 @@ describe('events of a fan-out', () => {
     assert.throws(() => asFanoutEvent({ type: 'fanout', fanout_id: ID, hosts: [{ host: 'a' }] }), SyntaxError)
   })
 
-  it('are a SyntaxError or nothing, whatever comes', async () => {
+  it('any other input is read or gives a SyntaxError', async () => {
     await fc.assert(
       fc.asyncProperty(fc.oneof(fc.uint8Array(), fc.json().map(bytes)), async (foreign) => {
         await readAll([foreign]).catch((error: unknown) => assert.ok(error instanceof SyntaxError, String(error)))
@@ -112,8 +112,8 @@ const host = fc.record({
   truncated: fc.boolean(),
 })
 
-describe('sums of a fan-out', () => {
-  it('add up to the hosts that were asked, whatever became of them', () => {
+describe('fan-out totals', () => {
+  it('totals add up to the number of selected hosts for all kinds of ends', () => {
     fc.assert(
       fc.property(fc.array(host), (hosts) => {
         const ledger = sumsOf(ID, hosts)
@@ -125,7 +125,7 @@ describe('sums of a fan-out', () => {
     )
   })
 
-  it('count as unsuccessful what had its turn and did not end well', () => {
+  it('totals count each host that started and did not succeed as unsuccessful', () => {
     const sums = new FanoutSums()
     for (const end of FANOUT_ENDS) sums.add({ end, code: 0, incomplete: false, truncated: false })
     assert.equal(sums.unsuccessful, 4)
@@ -136,7 +136,7 @@ describe('sums of a fan-out', () => {
     assert.equal(sums.failed, 3)
   })
 
-  it('of somebody else are looked at before they are believed', () => {
+  it('totals from another program are refused if they contradict each other', () => {
     const ledger = sumsOf(ID, [{ end: 'ran', code: 0, incomplete: false, truncated: false }])
     assert.match(ledgerProblem({ ...ledger, asked: 2 }) ?? '', /1 hosts ended and 2 were asked/)
     assert.match(ledgerProblem({ ...ledger, failed: 2 }) ?? '', /2 failed and 1 ran/)
@@ -145,8 +145,8 @@ describe('sums of a fan-out', () => {
   })
 })
 
-describe('how many may fail', () => {
-  it('is a count, or a percentage of the hosts', () => {
+describe('maximum number of failures', () => {
+  it('the maximum is a number or a percentage of the hosts', () => {
     assert.equal(failuresAllowed(1, 10), 1)
     assert.equal(failuresAllowed(50, 10), 50)
     assert.equal(failuresAllowed('10%', 10), 1)
@@ -155,19 +155,19 @@ describe('how many may fail', () => {
     assert.equal(failuresAllowed('100%', 7), 7)
   })
 
-  it('is nothing else, and what is no limit is not none', () => {
+  it('any other value is refused, and an invalid maximum does not mean "no maximum"', () => {
     for (const limit of [0, -1, 1.5, Number.NaN, '0%', '101%', '10', '1.5%', ' 5%', '5 %', '%', '05%'])
       assert.throws(() => failuresAllowed(limit, 10), { code: 'bad_request' }, String(limit))
   })
 })
 
-describe('limits of a fan-out', () => {
-  it('fit those of what it goes through', () => {
+describe('fan-out limits', () => {
+  it('the limits are consistent with each other and with the limits between the processes', () => {
     assert.ok(MAX_FANOUT_RUNS <= MAX_PORT_RUNS)
     assert.ok(DEFAULT_FANOUT_PARALLEL * MAX_FANOUTS <= MAX_FANOUT_RUNS)
     assert.ok(2 * MAX_FANOUT_PARALLEL <= MAX_FANOUT_RUNS, 'one fan-out leaves as many places to the others')
     assert.ok(MAX_FANOUTS * FANOUT_LEAST_RUNS <= MAX_FANOUT_RUNS - MAX_FANOUT_PARALLEL, 'one alone has what it may ask for')
-    // A name may have four bytes for each character, and every byte escaped; an id has 64.
+    // A name has at most four bytes for each character, all of them escaped, and an ID has 64 characters.
     assert.ok(FANOUT_HOSTS_PER_EVENT * (MAX_NAME * 6 + 64 + 32) < 256 * 1024)
     assert.ok(FANOUT_HOSTS_PER_EVENT < MAX_FANOUT_HOSTS)
   })

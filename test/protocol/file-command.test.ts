@@ -39,7 +39,7 @@ const command: fc.Arbitrary<FileCommand> = fc.oneof(
   fc.record({ op: fc.constant('mkdir' as const), path, mode }),
 )
 
-test('each command is the same after its argv was parsed', () => {
+test('each command is the same after conversion to an argv and back', () => {
   fc.assert(
     fc.property(command, (one) =>
       assert.deepEqual(parseFileCommand(fileCommandArgv(one)), {
@@ -50,7 +50,7 @@ test('each command is the same after its argv was parsed', () => {
   )
 })
 
-test('any other argv is null, and nothing throws', () => {
+test('any other argv gives null or a valid command, without an exception', () => {
   fc.assert(
     fc.property(fc.array(fc.string(), { maxLength: 6 }), (argv) => {
       const parsed = parseFileCommand(argv)
@@ -62,13 +62,13 @@ test('any other argv is null, and nothing throws', () => {
       const argv = fileCommandArgv(one)
       argv[at % argv.length] = text
       const parsed = parseFileCommand(argv)
-      // What is accepted means exactly what it says.
+      // An accepted argv has a single meaning.
       if (parsed !== null) assert.deepEqual(parseFileCommand(fileCommandArgv(parsed)), parsed)
     }),
   )
 })
 
-test('an option comes once, is known, and belongs to its command', () => {
+test('an argv with a repeated, unknown, missing or misplaced option is refused', () => {
   const upload = `upload=${'a'.repeat(32)}`
   for (const argv of [
     ['@stat', '/a', 'offset=1'],
@@ -91,13 +91,13 @@ test('an option comes once, is known, and belongs to its command', () => {
     assert.equal(parseFileCommand(argv), null, argv.join(' '))
 })
 
-test('only a plain absolute path names a file', () => {
+test('a file is named only by a plain absolute path', () => {
   for (const bad of ['', 'a', './a', '/a/', '/a//b', '/a/./b', '/a/../b', '/..', '/a\0', '/\ud800', `/${'a'.repeat(4_096)}`])
     assert.equal(isPlainPath(bad), false, JSON.stringify(bad))
   for (const good of ['/', '/a', '/a b', '/a\nb', '/ä/…', '/-rf', '/...']) assert.equal(isPlainPath(good), true, good)
 })
 
-test('the line of a failure is read back', () => {
+test('a failure line is converted back to its message and code', () => {
   fc.assert(
     fc.property(path, fc.string(), hex(6), (at, text, code) => {
       const read = readFileError(fileErrorLine(at, text, code))

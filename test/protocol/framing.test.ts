@@ -15,7 +15,7 @@ const cut = (bytes: Uint8Array, sizes: number[]): Uint8Array[] => {
   return chunks
 }
 
-test('frames survive however the stream is cut', () => {
+test('frames are decoded unchanged, even if chunks split them', () => {
   fc.assert(
     fc.property(
       fc.array(fc.uint8Array({ maxLength: 50 }), { maxLength: 8 }),
@@ -35,7 +35,7 @@ test('frames survive however the stream is cut', () => {
   )
 })
 
-test('a frame of exactly the limit passes and a longer one is refused by its head alone', () => {
+test('a frame of the maximum size is accepted, and the head of a longer one is refused', () => {
   const decoder = new FrameDecoder(4)
   assert.deepEqual([...decoder.push(encodeFrame(new Uint8Array(4)))].length, 1)
   assert.throws(
@@ -48,13 +48,13 @@ test('a frame of exactly the limit passes and a longer one is refused by its hea
   )
 })
 
-test('a stream that stops inside a frame is seen to have stopped there', () => {
+test('the decoder knows if a stream stopped inside a frame', () => {
   const decoder = new FrameDecoder(10)
   assert.deepEqual([...decoder.push(new Uint8Array([0, 0, 0, 2, 7]))], [])
   assert.equal(decoder.idle, false)
 })
 
-test('pieces of a frame keep nothing of the chunks they came in', () => {
+test('a frame in many small pieces does not keep the memory of their chunks', () => {
   const decoder = new FrameDecoder(64 * 1024)
   const frame = encodeFrame(Buffer.alloc(4_000, 7))
   for (const byte of frame.subarray(0, -1)) {
@@ -67,7 +67,7 @@ test('pieces of a frame keep nothing of the chunks they came in', () => {
   assert.ok(payload!.buffer.byteLength < 16 * 1024, `${payload!.buffer.byteLength} bytes are kept`)
 })
 
-test('a frame given in parts is the frame of the whole', () => {
+test('a frame made from parts equals the frame of the whole content', () => {
   const parts = [new Uint8Array(3).fill(1), new Uint8Array(0), new Uint8Array(70_000).fill(2)]
   assert.deepEqual(encodeFrame(...parts), encodeFrame(Buffer.concat(parts)))
 })

@@ -26,14 +26,14 @@ const read = (...words: string[]): string => {
   return [...include.map(shown), ...leaveOut.map((part) => `!${shown(part)}`)].join(' ')
 }
 
-test('words are names, ids, node sets, groups and labels, with commas between or not', () => {
+test('words are names, IDs, node sets, groups and labels, with or without commas between them', () => {
   assert.equal(read('alice', 'a'.repeat(64)), `alice ${'a'.repeat(64)}`)
   assert.equal(read('web[1-2,9],db'), '<web1 web2 web9> db')
   assert.equal(read('@prod,role=db', 'site=eu/ber'), '@prod role=db site=eu/ber')
   assert.equal(read('image=debian:12+deb', 'owner=ops@example'), 'image=debian:12+deb owner=ops@example')
 })
 
-test('what is left out is so wherever it stands', () => {
+test('an exclusion works at any position', () => {
   assert.equal(read('web[1-3]', '!web2'), '<web1 web2 web3> !web2')
   assert.equal(read('!web2', 'web[1-3]'), '<web1 web2 web3> !web2')
   assert.equal(read('web[1-3],!web2,db'), '<web1 web2 web3> db !web2')
@@ -76,7 +76,7 @@ const WRONG: readonly [readonly string[], RegExp][] = [
   [['a'.repeat(MAX_HOST_WORDS), 'b'], /more than 1048576 characters/],
 ]
 
-test('what is malformed or means too many is refused, and it is said why', () => {
+test('an invalid expression, or one with too many hosts, is refused with the reason', () => {
   for (const [words, why] of WRONG)
     assert.throws(
       () => parseHostExpression(words),
@@ -86,7 +86,7 @@ test('what is malformed or means too many is refused, and it is said why', () =>
   assert.equal(parseHostExpression([`a[1-${MAX_FANOUT_HOSTS}]`, `!b[1-${MAX_FANOUT_HOSTS}]`]).leaveOut.length, 1)
 })
 
-test('any words are read or refused', () => {
+test('any words are parsed or refused with bad_request', () => {
   const piece = fc.constantFrom('a', 'web', '[', ']', ',', '!', '@', '=', '1-3', '[1-3]', 'role=db', ' ', 'é', '\0')
   fc.assert(
     fc.property(fc.array(fc.array(piece, { maxLength: 8 }).map((pieces) => pieces.join(''))), (words) => {

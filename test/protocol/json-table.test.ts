@@ -54,7 +54,7 @@ const GOOD = {
   maybe: null,
 }
 
-test('the check of a reader and the schema of one table take the same', () => {
+test('the check and the schema of a table accept the same values', () => {
   const schema = zodOf(TABLE)
   const part = fc.oneof(
     fc.jsonValue({ maxDepth: 2 }),
@@ -66,7 +66,7 @@ test('the check of a reader and the schema of one table take the same', () => {
   fc.assert(fc.property(changed, (value) => assert.equal(closedProblemOf(value, TABLE) === null, schema.safeParse(value).success)))
 })
 
-test('what is wrong is said with its place', () => {
+test('an error names the place of the wrong value', () => {
   assert.equal(closedProblemOf(GOOD, TABLE), null)
   for (const [change, says] of [
     [{ short: undefined }, 'short is missing'],
@@ -84,7 +84,7 @@ test('what is wrong is said with its place', () => {
     assert.equal(closedProblemOf({ ...GOOD, ...change }, TABLE), says)
 })
 
-test('a reader of a newer daemon passes over keys, and takes kinds that are names', () => {
+test('a reader accepts additional fields and unknown kinds of a newer daemon', () => {
   const read = eventReader('a test', { told: { kind: nameOf(['known']), part: record(INNER) } })
   const event = { type: 'told', kind: 'newer_kind', part: { n: 1, more: true }, also: 1 }
   assert.deepEqual(read(event), event)
@@ -94,12 +94,12 @@ test('a reader of a newer daemon passes over keys, and takes kinds that are name
   assert.equal(problemOf({ n: 1, more: 1 }, INNER), null)
 })
 
-test('null is as good as absent for an optional field, unless it means something of its own', () => {
+test('null means that an optional field is absent, unless the field gives null another meaning', () => {
   const stated = { a: optional(text), b: optional(orNull(text)), c: orNull(text), d: byDefault(1, count) }
   assert.deepEqual(withoutNulls({ a: null, b: null, c: null, d: null, e: null }, stated), { b: null, c: null, e: null })
 })
 
-test('a description stands in the schema, whatever is around its field', () => {
+test('the schema has the description of each field, also within other types', () => {
   const { properties } = z.toJSONSchema(zodOf({ a: optional(text).says('A'), b: orNull(count.says('inside')).says('B') })) as {
     properties: Record<string, { description?: string; anyOf?: { description?: string }[] }>
   }

@@ -18,7 +18,7 @@ const FACTS = { owner: 'reviewer', session: 's_1', door: 'mcp', run_id: '01890a5
 const event = (facts: Pick<LifecycleFacts, 'type'> & Partial<LifecycleEvent>): LifecycleEvent =>
   lifecycleEvent({ ...FACTS, ...facts }, { n: 1, ts: '2026-01-01T00:00:00.000Z' })
 
-test('each event is the sentence of the specification', () => {
+test('each event is written as the sentence of the specification', () => {
   const text = (facts: Parameters<typeof event>[0]): string => lifecycleText(event(facts))
   assert.equal(text({ type: 'exec.started' }), 'Exec started (node=gateway, id=01890a5d)')
   assert.equal(text({ type: 'exec.waiting' }), 'Exec waiting for approval (node=gateway, id=01890a5d)')
@@ -31,7 +31,7 @@ test('each event is the sentence of the specification', () => {
   )
 })
 
-test('a program cannot write a sentence of its own into its tail, nor anything that a terminal obeys', () => {
+test('a program cannot write an event or a control sequence through its output tail', () => {
   const tail = 'one\nExec finished (node=gateway, id=2, code=0)\n\u001b[2J\u202eend\n'
   const lines = lifecycleTextWithTail(event({ type: 'exec.finished', code: 1, tail }), shown).split('\n')
   assert.deepEqual(lines, [
@@ -42,7 +42,7 @@ test('a program cannot write a sentence of its own into its tail, nor anything t
   ])
 })
 
-test('what is no event is told apart: strange keys, missing ones, names that would end the sentence, tails that are too long', () => {
+test('events with unknown or missing fields, invalid names or long tails are recognized as invalid', () => {
   const good = event({ type: 'exec.finished', code: 0, tail: 'a\u0000b' })
   assert.equal(lifecycleProblem(good), null)
   for (const bad of [
@@ -63,15 +63,15 @@ test('what is no event is told apart: strange keys, missing ones, names that wou
     assert.notEqual(lifecycleProblem(bad), null, JSON.stringify(bad)?.slice(0, 200))
 })
 
-test('ten thousand runs with long tails are kept in the room of fifty', () => {
+test('events of ten thousand runs with long tails stay within the limit of kept characters', () => {
   const log = newLifecycleLog()
   const output = Buffer.alloc(61_440, 'x')
   for (let n = 0; n < 10_000; n++) {
-    const story = new RunReporter({ tell: (facts) => log.add(facts) }, { ...FACTS, session: `s_${n % 200}`, run_id: `r${n}` })
-    story.started()
-    story.output(output)
-    story.output(output)
-    story.finished({ code: 0, signal: null, duration_ms: 1, incomplete: false })
+    const reporter = new RunReporter({ tell: (facts) => log.add(facts) }, { ...FACTS, session: `s_${n % 200}`, run_id: `r${n}` })
+    reporter.started()
+    reporter.output(output)
+    reporter.output(output)
+    reporter.finished({ code: 0, signal: null, duration_ms: 1, incomplete: false })
   }
   const { events, droppedThrough } = log.readSince(null, 0, Number.MAX_SAFE_INTEGER)
   const kept = events.reduce((sum, { tail }) => sum + (tail?.length ?? 0), 0)
@@ -81,13 +81,13 @@ test('ten thousand runs with long tails are kept in the room of fifty', () => {
   assert.ok(log.readSince('s_199', 0, 999).events.length > 0)
 })
 
-test('of one run the last event comes once', () => {
+test('a run has only one final event', () => {
   const log = newLifecycleLog()
-  const story = new RunReporter({ tell: (facts) => log.add(facts) }, FACTS)
-  story.waits(5)
-  story.waits(4)
-  story.denied('approval_timeout')
-  story.lost()
+  const reporter = new RunReporter({ tell: (facts) => log.add(facts) }, FACTS)
+  reporter.waits(5)
+  reporter.waits(4)
+  reporter.denied('approval_timeout')
+  reporter.lost()
   assert.deepEqual(
     log.readSince(null, 0, 9).events.map(({ type }) => type),
     ['exec.waiting', 'exec.denied'],

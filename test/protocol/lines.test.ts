@@ -10,7 +10,9 @@ import { MAX_RPC_MESSAGE } from '../../src/protocol/limits/rexd.ts'
 const SEED = 20_261_121
 const MIB = 1024 * 1024
 
-/** Lines as texts of a byte per character, the last one too; copied, as whoever reads them does before the next. */
+/**
+ * Returns all lines as texts with one byte per character, also an unfinished last line. Each line is copied before the next one is read.
+ */
 const readAll = (chunks: Iterable<Uint8Array>): string[] => {
   const lines = new LineSplitter({ max: MAX_RPC_MESSAGE })
   const said: string[] = []
@@ -31,7 +33,7 @@ const inPieces = (bytes: Uint8Array, sizes: readonly number[]): Uint8Array[] => 
   return pieces
 }
 
-test('lines are the same however the chunks are cut', () => {
+test('lines are the same, however chunks split them', () => {
   const byte = fc.oneof({ weight: 3, arbitrary: fc.constant(0x0a) }, { weight: 10, arbitrary: fc.nat({ max: 255 }) })
   fc.assert(
     fc.property(fc.array(byte, { maxLength: 200 }), fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 1 }), (all, sizes) => {
@@ -44,7 +46,7 @@ test('lines are the same however the chunks are cut', () => {
   )
 })
 
-test('a line that is too long is reported once, and those around it are whole', () => {
+test('a line that is too long is reported once, and the lines around it are complete', () => {
   const lengths = fc.array(fc.constantFrom(0, 1, 77, MAX_RPC_MESSAGE - 1, MAX_RPC_MESSAGE, MAX_RPC_MESSAGE + 1, 2 * MAX_RPC_MESSAGE + 5), {
     minLength: 1,
     maxLength: 5,
@@ -54,7 +56,7 @@ test('a line that is too long is reported once, and those around it are whole', 
     fc.property(lengths, sizes, fc.boolean(), (wanted, cuts, ended) => {
       const bytes = Buffer.concat(wanted.flatMap((length, index) => [Buffer.alloc(length, 97 + index), Buffer.from('\n')]))
       const heard = readAll(inPieces(ended ? bytes : bytes.subarray(0, -1), cuts))
-      // An empty last line without its end is none.
+      // An empty last line without a line end does not count.
       const lines = !ended && wanted.at(-1) === 0 ? wanted.slice(0, -1) : wanted
       const character = (line: string): string => (line === line.slice(0, 1).repeat(line.length) ? line.slice(0, 1) : 'several')
       const shown = (line: string): string => (line === 'too_long' ? line : `${line.length} ${character(line)}`)
@@ -67,10 +69,10 @@ test('a line that is too long is reported once, and those around it are whole', 
   )
 })
 
-/** What memory may be held: a line of the longest size, its next copy, and garbage that the collector has not come to yet. */
+/** Maximum memory for the longest line, its next copy, and uncollected garbage. */
 const MOST_HELD = 8 * MAX_RPC_MESSAGE
 
-/** What is held once most of the garbage is gone. */
+/** Returns the memory in use after a garbage collection. */
 const held = (): number => {
   setFlagsFromString('--expose-gc')
   const collect = runInNewContext('gc') as () => void
@@ -80,7 +82,7 @@ const held = (): number => {
   return heapUsed + arrayBuffers
 }
 
-test('a line without end takes no more memory than a few of the longest', () => {
+test('an endless line uses no more memory than a few lines of the maximum length', () => {
   const lines = new LineSplitter({ max: MAX_RPC_MESSAGE })
   const before = held()
   let most = 0
@@ -92,7 +94,7 @@ test('a line without end takes no more memory than a few of the longest', () => 
   assert.deepEqual([...lines.push(Buffer.from('\nnext\n'))].map(String), ['too_long', 'next'])
 })
 
-test('a line that comes byte by byte takes no more memory than they do either', () => {
+test('a line that arrives byte by byte uses no more memory than a few lines of the maximum length', () => {
   const lines = new LineSplitter({ max: MAX_RPC_MESSAGE })
   const before = held()
   const one = Uint8Array.of(0x78)
@@ -109,14 +111,14 @@ async function* from(chunks: readonly Uint8Array[]): AsyncGenerator<Uint8Array> 
   yield* chunks
 }
 
-/** Of at most eight bytes each. */
+/** Reads lines of at most eight bytes. */
 const strictly = async (chunks: readonly Uint8Array[]): Promise<string[]> => {
   const lines: string[] = []
   for await (const line of linesOf(from(chunks), 8, tooLong)) lines.push(line.toString('latin1'))
   return lines
 }
 
-test('of a stream the last line needs no end, and no byte is lost or added', async () => {
+test('the last line of a stream needs no line end, and no byte is lost or added', async () => {
   const byte = fc.oneof({ weight: 3, arbitrary: fc.constant(0x0a) }, { weight: 4, arbitrary: fc.nat({ max: 255 }) })
   await fc.assert(
     fc.asyncProperty(fc.array(byte, { maxLength: 60 }), fc.array(fc.integer({ min: 1, max: 9 }), { minLength: 1 }), async (all, sizes) => {
@@ -130,14 +132,14 @@ test('of a stream the last line needs no end, and no byte is lost or added', asy
   )
 })
 
-test('a line may be as long as the limit and no longer, and is refused before its end', () => {
+test('a line of the maximum length is accepted, and a longer one is refused before its end', () => {
   const lines = new LineSplitter({ max: 8 })
   assert.deepEqual([...lines.pushStrictly(Buffer.from('12345678\n1234567'), tooLong)].map(String), ['12345678'])
   assert.deepEqual([...lines.pushStrictly(Buffer.from('8'), tooLong)], [])
   assert.throws(() => [...lines.pushStrictly(Buffer.from('9'), tooLong)], TooLong)
 })
 
-test('JSON on one line has no character that Unicode counts as a line separator, and reads back the same', () => {
+test('JSON on one line has no Unicode line separators, and is parsed back to the same value', () => {
   const separators = '\n\v\f\r\u001c\u001d\u001e\u0085\u2028\u2029'
   const value = { [`a${separators}`]: [separators, 'plain', '漢字', 1, null] }
   for (const one of separators) assert.ok(!jsonText(value).includes(one), JSON.stringify(one))
@@ -146,7 +148,7 @@ test('JSON on one line has no character that Unicode counts as a line separator,
   fc.assert(fc.property(fc.jsonValue(), (any) => assert.deepEqual(JSON.parse(jsonText(any)), JSON.parse(JSON.stringify(any)))))
 })
 
-test('the parts of a line that is too long are handed on from its first byte, and those of others are not', () => {
+test('all parts of a line that is too long are passed on, and parts of other lines are not', () => {
   const parts: Buffer[] = []
   const lines = new LineSplitter({ max: 4, onSkipped: (part) => parts.push(Buffer.from(part)) })
   const said = ['ab', 'cdef', 'gh\nok\n12345\n1234', '\n'].flatMap((text) => [...lines.push(Buffer.from(text))].map(String))

@@ -5,7 +5,7 @@ import { changedOverride, overrideText, readModeCommand, readSettings } from '..
 
 const words = (line: string): string[] => line.split(' ')
 
-test('a line sets host, security, ask and node, each by itself', () => {
+test('a line sets host, security, ask and node, each independently', () => {
   assert.deepEqual(readModeCommand(words('/exec host=node security=allowlist ask=always node=bob')), {
     kind: 'change',
     change: { host: 'node', security: 'allowlist', ask: 'always', node: 'bob' },
@@ -14,7 +14,7 @@ test('a line sets host, security, ask and node, each by itself', () => {
   assert.deepEqual(readModeCommand(['/exec']), { kind: 'show' })
 })
 
-test('elevated is on, ask, full, or off, which gives back what was set before', () => {
+test('/elevated accepts on, ask, full and off, and off restores the earlier settings', () => {
   for (const level of ['on', 'ask', 'full'] as const)
     assert.deepEqual(readModeCommand(['/elevated', level]), { kind: 'change', change: { elevated: level } })
   const before = changedOverride(null, { host: 'node', node: 'bob' })
@@ -22,7 +22,7 @@ test('elevated is on, ask, full, or off, which gives back what was set before', 
   assert.deepEqual(changedOverride(during, { elevated: null }), before)
 })
 
-test('a line that says anything else is refused with what it may say', () => {
+test('any other line is refused', () => {
   for (const line of [
     '/exec host=moon',
     '/exec host',
@@ -43,7 +43,7 @@ test('a line that says anything else is refused with what it may say', () => {
     assert.equal(readModeCommand(words(line)).kind, 'problem', line)
 })
 
-test('where all is as configured again, nothing is set any more', () => {
+test('nothing remains set after every setting is back to its default', () => {
   const set = changedOverride(null, { ask: 'always' })
   assert.equal(overrideText(set), 'ask=always')
   assert.equal(changedOverride(set, { ask: null }), null)

@@ -14,7 +14,7 @@ const needs = missing ? { skip: 'needs nodeset: apt-get install clustershell' } 
 
 const CASES = 150
 
-/** One call for all, since each costs a fifth of a second: every case has a beginning of its own, without digits. */
+/** All cases share one call, because each call takes a fifth of a second. Every case has a different prefix without digits. */
 const beginningOf = (index: number): string => `q${String.fromCharCode(97 + (index % 26), 97 + Math.floor(index / 26))}-`
 const byCase = (names: readonly string[]): string[][] =>
   Array.from({ length: CASES }, (_, index) => names.filter((name) => name.startsWith(beginningOf(index))).toSorted())
@@ -26,12 +26,12 @@ const range = fc
     return more === 0 ? from! : `${from}-${to}${step === 1 ? '' : `/${step}`}`
   })
 const bracket = fc.array(range, { minLength: 1, maxLength: 3 }).map((ranges) => `[${ranges.join()}]`)
-/** Without digits right before a bracket: `n1[5-10]` is n15 to n110 to ClusterShell, and to us what it looks like. */
+/** Has no digits directly before a bracket, because ClusterShell expands `n1[5-10]` to n15 until n110. */
 const nodeSet = fc
   .tuple(fc.constantFrom('', 'web', 'n1-'), bracket, fc.constantFrom('', '-n', '.x'), fc.option(bracket, { nil: '' }))
   .map(([begin, first, between, second]) => `${begin}${first}${between === '' ? '' : between + second}`)
 
-test('a node set means to us what it means to ClusterShell, and so does what we fold', needs, () => {
+test('x0x expands node sets as ClusterShell does, and ClusterShell expands sets that x0x folded to the same names', needs, () => {
   const sets = fc.sample(nodeSet, { seed: 20_261_126, numRuns: CASES }).map((set, index) => beginningOf(index) + set)
   const ours = sets.map((set) => expandNodeSet(parseNodeSet(set)).toSorted())
   for (const [index, names] of byCase(nodeset(['-e', ...sets]).split(' ')).entries()) assert.deepEqual(names, ours[index], sets[index])
@@ -39,14 +39,14 @@ test('a node set means to us what it means to ClusterShell, and so does what we 
   for (const [index, names] of byCase(nodeset(['-e', ...folded]).split(' ')).entries()) assert.deepEqual(names, ours[index], folded[index])
 })
 
-test('names fold to the text that ClusterShell folds them to, where no leading zeros are mixed', needs, () => {
+test('x0x folds names to the same text as ClusterShell if leading zeros are not mixed', needs, () => {
   for (const names of ['web[1-7,9-20]', 'rack[1-4]-node[01-16]', 'n[098-102]', 'a,b[1-3],c7', '10.0.0.[1-20,30]']) {
     const list = expandNodeSet(parseNodeSet(names))
     assert.equal(foldNodeSet(list), nodeset(['-f', ...list]))
   }
 })
 
-test('what ClusterShell refuses is refused', needs, () => {
+test('x0x refuses the node sets that ClusterShell refuses', needs, () => {
   for (const text of ['a[3-1]', 'a[]', 'a[1-2', 'a]', 'a[1-3/0]', 'a[01-100]', 'a[1][2]', 'a,,b', 'a[1[2]]']) {
     assert.throws(() => nodeset(['-e', text]), text)
     assert.throws(() => parseNodeSet(text), text)

@@ -35,11 +35,11 @@ const MEANS: Readonly<Record<string, string>> = {
   'a[999999999999999]': 'a999999999999999',
 }
 
-test('a node set means the names that it says, in its order, each once', () => {
+test('a node set expands to its names in order, without duplicates', () => {
   for (const [text, names] of Object.entries(MEANS)) assert.equal(expand(text).join(' '), names, text)
 })
 
-/** The text, what is wrong with it, and at which character. */
+/** The text, the expected problem, and the position of the problem. */
 const WRONG: readonly [string, RegExp, number][] = [
   ['', /a name is missing/, 1],
   [',a', /a name is missing/, 1],
@@ -83,7 +83,7 @@ const WRONG: readonly [string, RegExp, number][] = [
   [`${'a'.repeat(60)}[0001]b`, /more than 64 characters/, 67],
 ]
 
-test('what is malformed is refused with what is wrong and where', () => {
+test('an invalid node set is refused with the problem and its position', () => {
   for (const [text, why, at] of WRONG)
     assert.throws(
       () => parseNodeSet(text),
@@ -92,7 +92,7 @@ test('what is malformed is refused with what is wrong and where', () => {
     )
 })
 
-test('a node set is counted before it is written out, at the limit and beyond it', () => {
+test('a node set with too many names is refused before it is expanded', () => {
   assert.equal(expand(`a[1-${MAX_FANOUT_HOSTS}]`).length, MAX_FANOUT_HOSTS)
   assert.equal(expand('a[1-100]-[1-100]').length, MAX_FANOUT_HOSTS)
   assert.equal(expand('a[1-3]', 3).length, 3)
@@ -110,7 +110,7 @@ test('a node set is counted before it is written out, at the limit and beyond it
   for (const [text, why] of many) assert.throws(() => parseNodeSet(text), why, text.slice(0, 40))
 })
 
-test('an enormous text ends soon', () => {
+test('an enormous text is refused quickly', () => {
   const million = 1_000_000
   const texts = [',', '[', ']', 'a', '1', 'a,', 'a[1],', '[1]', '[1-2]a', 'a[1-2,', '[1', '1-'].map((piece) => piece.repeat(million))
   const before = performance.now()
@@ -148,7 +148,7 @@ const FOLDS: readonly [string, string][] = [
   ['n999999999999998 n999999999999999', 'n[999999999999998-999999999999999]'],
 ]
 
-test('names fold into the short text that means them, whatever their order', () => {
+test('names fold into the same short text in every order', () => {
   for (const [names, text] of FOLDS) {
     const list = names === '' ? [] : names.split(' ')
     assert.equal(foldNodeSet(list), text)
@@ -158,13 +158,13 @@ test('names fold into the short text that means them, whatever their order', () 
   assert.equal(foldNodeSet(rack), 'rack[1-40]-node[001-200]x')
 })
 
-test('ids and what is no name stay as they are', () => {
+test('IDs and invalid names are not folded', () => {
   const ids = ['1', '2', '3'].map((digit) => `${'ab'.repeat(31)}0${digit}`)
   assert.equal(foldNodeSet(ids), ids.join())
   assert.equal(foldNodeSet(['a b1', 'a b2']), 'a b1,a b2')
 })
 
-/** Names that share a lot, so that much of it folds. */
+/** Names with many common parts, so that many of them fold. */
 const names = fc.array(
   fc
     .tuple(
@@ -178,7 +178,7 @@ const names = fc.array(
   { maxLength: 60 },
 )
 
-test('what was folded means the same names again', () => {
+test('a folded set expands to the same names', () => {
   fc.assert(
     fc.property(names, (list) => {
       const folded = foldNodeSet(list)
@@ -190,7 +190,7 @@ test('what was folded means the same names again', () => {
   )
 })
 
-test('any text is read or refused, and what is read folds to what it means', () => {
+test('any text is parsed or refused, and a parsed set folds to the same names', () => {
   const piece = fc.constantFrom('a', 'web', '[', ']', ',', '-', '/', '0', '1', '2', '09', '10', '[1-3]', '[01-12/3]', '.', '!', 'é')
   fc.assert(
     fc.property(fc.array(piece, { maxLength: 14 }), (pieces) => {
@@ -208,7 +208,7 @@ test('any text is read or refused, and what is read folds to what it means', () 
   )
 })
 
-test('ten thousand names fold soon, also where nothing of them folds', () => {
+test('ten thousand names fold quickly, even if they have little in common', () => {
   const before = performance.now()
   let chance = 1
   const scattered = Array.from({ length: MAX_FANOUT_HOSTS }, (_, index) => {

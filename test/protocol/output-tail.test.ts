@@ -11,24 +11,24 @@ const of = (pieces: readonly Uint8Array[]): ReturnType<OutputTail['take']> => {
   return tail.take()
 }
 
-/** What it must be, made of everything. */
+/** The expected tail, made from the whole output. */
 const expected = (all: Buffer): ReturnType<OutputTail['take']> => tailOf(all.toString('utf8'))
 
-test('little output is its own tail, in the order in which it came', () => {
+test('the tail of a short output is the whole output in its original order', () => {
   assert.deepEqual(of([]), { text: '', truncated: false })
   assert.deepEqual(of([bytes('out\n'), bytes('err\n'), bytes('¡ñ€😀')]), { text: 'out\nerr\n¡ñ€😀', truncated: false })
   const exact = 'x'.repeat(MAX_EVENT_TAIL)
   assert.deepEqual(of([bytes(exact)]), { text: exact, truncated: false })
 })
 
-test('of more its end is kept, with the suffix that says so, in as many characters as may be', () => {
+test('the tail of a long output is its end with a suffix, within the maximum length', () => {
   const { text, truncated } = of([bytes(`${'x'.repeat(MAX_EVENT_TAIL)}y`)])
   assert.equal(truncated, true)
   assert.equal(text.length, MAX_EVENT_TAIL)
   assert.ok(text.endsWith(`xy${TRUNCATED_SUFFIX}`))
 })
 
-test('however it is cut into pieces, the tail is the same', () => {
+test('the tail is the same, however the output is split', () => {
   const sizes = [1, 7, 999, 20_001, 60_002, 60_003, 61_440, 200_000]
   for (const character of ['a', 'ü', '€', '😀']) {
     const all = bytes(`${'0123456789'.repeat(20)}${character.repeat(90_000)}END`)
@@ -40,7 +40,7 @@ test('however it is cut into pieces, the tail is the same', () => {
   }
 })
 
-test('large and small pieces in turn', () => {
+test('the tail is the same for alternating large and small pieces', () => {
   const large = Buffer.alloc(61_440, 'L')
   const small = Buffer.alloc(1_000, 's')
   for (const pieces of [
@@ -52,7 +52,7 @@ test('large and small pieces in turn', () => {
     assert.deepEqual(of(pieces), expected(Buffer.concat(pieces)))
 })
 
-test('a character is never cut in two, and what is no UTF-8 is shown as such', () => {
+test('the tail never splits a character, and shows invalid UTF-8 as replacement characters', () => {
   const { text } = of([bytes('😀'.repeat(MAX_EVENT_TAIL))])
   assert.ok(text.isWellFormed() && !text.includes('\ufffd'))
   assert.equal(of([Buffer.from([0x61, 0xff, 0x62])]).text, 'a\ufffdb')

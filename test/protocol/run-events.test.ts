@@ -16,7 +16,7 @@ async function* chunksOf(bytes: Uint8Array, cuts: readonly number[]) {
   yield bytes.subarray(at)
 }
 
-/** The events in order, with the neighbouring parts of one stream joined: how output is cut means nothing. */
+/** Returns the events in order. Adjacent output of one stream is joined, because its pieces have no meaning. */
 const collect = async (bytes: Uint8Array, cuts: readonly number[]): Promise<object[]> => {
   const events: object[] = []
   let last = null as { type: string; text: string } | null
@@ -36,7 +36,7 @@ const collect = async (bytes: Uint8Array, cuts: readonly number[]): Promise<obje
 
 const line = (value: unknown): Buffer => Buffer.from(`${JSON.stringify(value)}\n`)
 
-test('events are the same wherever the chunks are cut, and output that looks like an event is none', async () => {
+test('events are the same, however chunks split them, and output that looks like an event stays output', async () => {
   const warning = { type: 'warning', request_id: RUN_ID, kind: 'timeout_clamped', message: 'größer' }
   const exit = exitEvent()
   const output = fc.uint8Array({ maxLength: 20 }).map((data) => Buffer.from(data))
@@ -63,14 +63,14 @@ test('events are the same wherever the chunks are cut, and output that looks lik
   )
 })
 
-test('a line without end, one that is no JSON, and output of an unknown length are refused', async () => {
+test('an endless line, a line that is not JSON, and output without a valid length are refused', async () => {
   await assert.rejects(collect(Buffer.alloc(17 * 1024 * 1024, 'x'), []), RangeError)
   await assert.rejects(collect(Buffer.from('{"type":\n'), []), SyntaxError)
   for (const data_bytes of [undefined, -1, 0.5, '5', 2 ** 53, null])
     await assert.rejects(collect(line({ type: 'stdout', request_id: RUN_ID, seq: 0, data_bytes }), []), SyntaxError)
 })
 
-test('an event with a field that is missing, of another type, out of bounds, or that a terminal would obey is none', async () => {
+test('an event with a missing, mistyped or out-of-range field, or with a control sequence, is refused', async () => {
   const good = [
     { type: 'started', request_id: RUN_ID, agent_id: 'a', machine_id: 'b', pid: 1 },
     { type: 'stdout', request_id: RUN_ID, seq: 0, data_bytes: 0 },

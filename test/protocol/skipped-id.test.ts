@@ -12,7 +12,7 @@ const idIn = (text: string, size = text.length): unknown => {
   return skipped.take()
 }
 
-test('the id of the outermost object is found wherever it stands, however it is written', () => {
+test('the ID of the outermost object is found at any position and in any notation', () => {
   for (const size of [1, 7, 1_000]) {
     assert.equal(idIn('{"jsonrpc":"2.0","id":1,"method":"x"}', size), 1)
     assert.equal(idIn('{"method":"x","params":{"id":2,"list":[{"id":3}]},"id" : "a b"}', size), 'a b')
@@ -22,7 +22,7 @@ test('the id of the outermost object is found wherever it stands, however it is 
   }
 })
 
-test('what is no id, or in no object, is null', () => {
+test('a missing or invalid ID, or one outside the outermost object, gives null', () => {
   const long = JSON.stringify('x'.repeat(5_000))
   for (const text of [
     '{"params":{"id":2}}',
@@ -38,7 +38,7 @@ test('what is no id, or in no object, is null', () => {
     assert.equal(idIn(text), null, text.slice(0, 40))
 })
 
-test('it begins anew after each message', () => {
+test('the search starts again after each message', () => {
   const skipped = new SkippedId()
   skipped.add(Buffer.from('{"id":1,"x":"'))
   assert.equal(skipped.take(), 1)
@@ -46,7 +46,7 @@ test('it begins anew after each message', () => {
   assert.equal(skipped.take(), null)
 })
 
-test('it finds what JSON.parse finds, in pieces of any size', () => {
+test('the search finds the same ID as JSON.parse in pieces of any size', () => {
   const id = fc.oneof(fc.integer(), fc.string({ maxLength: 20 }))
   fc.assert(
     fc.property(fc.dictionary(fc.string(), fc.jsonValue()), id, fc.integer({ min: 1, max: 50 }), fc.boolean(), (rest, own, size, first) => {
@@ -58,7 +58,7 @@ test('it finds what JSON.parse finds, in pieces of any size', () => {
   )
 })
 
-test('any bytes are taken without an error, in bounded memory', () => {
+test('any bytes are accepted without an error', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
       const skipped = new SkippedId()

@@ -7,7 +7,7 @@ import { fromBase64, toBase64 } from '../../src/protocol/text.ts'
 
 const written = (text: string): boolean => Buffer.from(text, 'base64').toString('base64') === text
 
-test('base64 is taken exactly where its bytes are written as that very text', () => {
+test('base64 is accepted only in its canonical form', () => {
   const odd = [
     '',
     '=',

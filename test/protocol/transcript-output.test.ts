@@ -8,7 +8,7 @@ import * as fc from 'fast-check'
 import { hasShape } from '../../src/protocol/json-shape.ts'
 import { TranscriptOutput } from '../../src/protocol/console/transcript.ts'
 
-test('output is kept as it came, with its times; what comes close together is one piece', () => {
+test('output is kept with its times, and output within a short time becomes one piece', () => {
   const output = new TranscriptOutput()
   output.push('a', 3.4)
   output.push('é', 9)
@@ -24,7 +24,7 @@ test('output is kept as it came, with its times; what comes close together is on
   })
 })
 
-test('of too much the beginning and the end are kept, and the place says how much is gone', () => {
+test('a long output keeps its start and end, and the gap shows how many bytes are missing', () => {
   const output = new TranscriptOutput({ max: 1_000 })
   for (let n = 0; n < 100; n++) output.push(`${n}`.padEnd(100, '.'), n * 100)
   const { text, bytes, truncated, timing } = output.recorded()
@@ -37,7 +37,7 @@ test('of too much the beginning and the end are kept, and the place says how muc
   )
 })
 
-test('property: bytes are those of UTF-8, no character is cut, and what is kept stays within its bound', () => {
+test('property: sizes are in UTF-8 bytes, no character is split, and the kept text stays within the limit', () => {
   fc.assert(
     fc.property(
       fc.array(fc.string({ unit: 'grapheme', maxLength: 40 }), { maxLength: 40 }),
@@ -60,13 +60,13 @@ test('property: bytes are those of UTF-8, no character is cut, and what is kept 
   )
 })
 
-test('however slowly output drips, the number of its pieces stays small', () => {
+test('a slow trickle of output makes only a limited number of pieces', () => {
   const output = new TranscriptOutput()
   for (let ms = 0; ms < 5_000_000; ms += 20) output.push('x', ms)
   assert.ok(output.recorded().timing.length < 8_000)
 })
 
-test('output that comes byte by byte takes about its own length', () => {
+test('output that arrives byte by byte uses little more memory than its length', () => {
   setFlagsFromString('--expose-gc')
   const used = (): number => {
     ;(runInNewContext('gc') as () => void)()
@@ -80,7 +80,7 @@ test('output that comes byte by byte takes about its own length', () => {
   assert.equal(output.recorded().bytes, 1024 * 1024)
 })
 
-test('the shape of JSON is known before it is parsed', () => {
+test('the depth and number of JSON values are checked before parsing', () => {
   const shape = { depth: 2, values: 10 }
   for (const good of ['{}', '[[]]', '{"a":[1,2]}', '"[[[["', '["\\"[[["]', '']) assert.ok(hasShape(Buffer.from(good), shape), good)
   for (const bad of ['[[[', '{"a":{"b":{', '[1,2,3,4,5,6,7,8,9,10,11,12]', '[{},{},{},{},{},{}]'])
@@ -89,7 +89,7 @@ test('the shape of JSON is known before it is parsed', () => {
   for (const hidden of ['["\\\\",[[', '"\\"",[[[']) assert.ok(!hasShape(Buffer.from(hidden), shape), hidden)
 })
 
-test('property: the shape of JSON is what its parser makes of it', () => {
+test('property: the checked depth of JSON equals the depth of the parsed value', () => {
   const depthOf = (value: unknown): number =>
     typeof value === 'object' && value !== null ? 1 + Math.max(0, ...Object.values(value).map(depthOf)) : 0
   fc.assert(

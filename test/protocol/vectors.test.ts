@@ -25,12 +25,12 @@ const codecs = new Map(
 const file = new URL('../../proto/vectors/messages.json', import.meta.url)
 const { messages } = JSON.parse(await readFile(file, 'utf8')) as { messages: Record<string, Vector[]> }
 
-test('every message of the wire has vectors and every vector a message', () => {
+test('every message of the wire protocol has vectors, and all vectors belong to a message', () => {
   assert.deepEqual(Object.keys(messages).toSorted(), [...codecs.keys()].toSorted())
 })
 
 for (const [name, vectors] of Object.entries(messages)) {
-  test(`${name} encodes and decodes as its ${vectors.length} vectors say`, () => {
+  test(`${name} is encoded and decoded as in its ${vectors.length} vectors`, () => {
     const codec = codecs.get(name)!
     assert.ok(vectors.length > 0)
     for (const { value, cbor } of vectors) {
