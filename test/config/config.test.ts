@@ -24,7 +24,7 @@ const withFile = async (t: TestContext, text: string): Promise<{ dir: string; fi
   return { dir, file }
 }
 
-test('without any word the defaults of the unnamed daemon hold', async () => {
+test('without settings, an unnamed daemon uses the defaults', async () => {
   const config = await loadConfig(flags('--data-dir', '/nonexistent-x0x'), {})
   assert.equal(config.api_port, 12_700)
   assert.deepEqual(config.listen, ['/ip4/0.0.0.0/tcp/5483'])
@@ -34,21 +34,21 @@ test('without any word the defaults of the unnamed daemon hold', async () => {
   assert.equal(config.config_file, null)
 })
 
-test('the data directory is ~/.x0x, ~/.x0x-NAME, or what was asked for', async () => {
+test('the data directory is ~/.x0x, ~/.x0x-NAME, or the one from --data-dir', async () => {
   assert.equal((await readConfig(flags(), {})).config.paths.dir, join(homedir(), '.x0x'))
   assert.equal((await readConfig(flags('--name', 'lab'), {})).config.paths.dir, join(homedir(), '.x0x-lab'))
   assert.equal((await readConfig(flags('--name', 'lab', '--data-dir', '/d'), {})).config.paths.dir, '/d')
   assert.equal((await readConfig(flags(), { X0X_NAME: 'env' })).config.paths.dir, join(homedir(), '.x0x-env'))
 })
 
-test('an instance with a name has its own ACL and takes any port', async () => {
+test('a named instance has its own ACL and uses any free port', async () => {
   const { config } = await readConfig(flags('--name', 'lab'), {})
   assert.equal(config.exec_acl, join(homedir(), '.x0x-lab', 'exec-acl.toml'))
   assert.equal(config.api_port, 0)
   assert.deepEqual(config.listen, ['/ip4/0.0.0.0/tcp/0'])
 })
 
-test('flags win over the environment, the environment over the file, the file over the defaults', async (t) => {
+test('flags override the environment, which overrides the file, which overrides the defaults', async (t) => {
   const { dir } = await withFile(t, 'api_port = 1\nlog_level = "info"\nmdns = false\ndisplay_name = "file"\n')
   const env = { X0X_API_PORT: '2', X0X_LOG_LEVEL: 'debug' }
   const config = await loadConfig(flags('--data-dir', dir, '--api-port', '3'), env)
@@ -59,7 +59,7 @@ test('flags win over the environment, the environment over the file, the file ov
   assert.equal(config.config_file, join(dir, 'config.toml'))
 })
 
-test('strangers may come unless the file or the environment says that they may not', async (t) => {
+test('unlisted peers may connect unless the file sets `strangers` to false, and the environment can override it', async (t) => {
   const { dir } = await withFile(t, 'strangers = false\n')
   assert.equal((await loadConfig(flags('--data-dir', dir), {})).strangers, false)
   assert.equal((await loadConfig(flags('--data-dir', dir), { X0X_STRANGERS: 'true' })).strangers, true)
@@ -81,7 +81,7 @@ test('--listen and --bootstrap may be repeated', async () => {
   assert.deepEqual(config.listen, ['/ip4/127.0.0.1/tcp/1', '/ip6/::1/tcp/2'])
 })
 
-test('a mistyped flag is refused with the one that was meant', () => {
+test('a mistyped flag is refused with a suggestion of the right one', () => {
   assert.throws(
     () => flags('--exec-alc', '/a'),
     (error) => isAppError(error, 'bad_config') && /--exec-alc.*--exec-acl/.test(error.message),
@@ -98,18 +98,18 @@ test('a flag without its value, an argument, and two modes at once are refused',
   }
 })
 
-test('an unknown key names its file, its line and the key that was meant', async (t) => {
+test('an unknown key is reported with its file, its line and a suggestion', async (t) => {
   const { dir, file } = await withFile(t, '# ours\napi_port = 1\nlog_levle = "info"\n')
   assert.deepEqual(await problemsOf(['--data-dir', dir]), [`${file}:3: log_levle: unknown key. Did you mean log_level?`])
 })
 
-test('an unknown variable is refused, and one of another program is not ours', async () => {
+test('an unknown X0X_ variable is refused, and other variables are ignored', async () => {
   assert.deepEqual(await problemsOf(['--data-dir', '/d'], { X0X_API_PROT: '1', PATH: '/bin' }), [
     'X0X_API_PROT: unknown variable. Did you mean X0X_API_PORT?',
   ])
 })
 
-test('what service discovery sets for a Service called x0x or x0x-api is not taken for settings', async () => {
+test('variables that Kubernetes sets for a Service named x0x or x0x-api are ignored', async () => {
   const services = {
     X0X_SERVICE_HOST: '10.96.0.12',
     X0X_SERVICE_PORT: '5483',
@@ -130,7 +130,7 @@ test('what service discovery sets for a Service called x0x or x0x-api is not tak
   assert.equal(config.api_port, 12_700)
 })
 
-test('what only looks like service discovery is still refused', async () => {
+test('variables that only resemble those of a Service are refused', async () => {
   for (const [name, value] of Object.entries({
     X0X_PORT: '5483',
     X0X_API_PORT: 'http://10.96.0.13',
@@ -141,7 +141,7 @@ test('what only looks like service discovery is still refused', async () => {
   }
 })
 
-test('every problem is told at once, each with its source', async (t) => {
+test('all problems are reported at once, each with its source', async (t) => {
   const { dir, file } = await withFile(t, 'api_port = "x"\nmdns = 1\n')
   const problems = await problemsOf(['--data-dir', dir, '--listen', 'nowhere'], { X0X_LOG_LEVEL: 'loud' })
   assert.equal(problems.length, 4)
@@ -151,7 +151,7 @@ test('every problem is told at once, each with its source', async (t) => {
   assert.ok(problems.some((text) => text.startsWith('--listen: ')))
 })
 
-test('a wrong value of each key is refused', async (t) => {
+test('a value of the wrong type is refused for each key', async (t) => {
   for (const key of SETTING_KEYS) {
     const { dir, file } = await withFile(t, `${key} = 1.5\n`)
     const problems = await problemsOf(['--data-dir', dir])
@@ -160,7 +160,7 @@ test('a wrong value of each key is refused', async (t) => {
   }
 })
 
-test('ports and addresses are refused just beyond their edges', async () => {
+test('ports and addresses just outside their valid range are refused', async () => {
   for (const port of ['-1', '65536', '1.5', '0x10', ''])
     assert.equal((await problemsOf(['--data-dir', '/d', `--api-port=${port}`])).length, 1, port)
   for (const port of ['0', '65535']) assert.deepEqual(await problemsOf(['--data-dir', '/d', `--api-port=${port}`]), [])
@@ -173,7 +173,7 @@ test('ports and addresses are refused just beyond their edges', async () => {
     assert.deepEqual(await problemsOf(['--data-dir', '/d', '--listen', `/${host}/tcp/5`]), [], host)
 })
 
-test('an empty data directory is no directory, and not where we happen to be', async () => {
+test('an empty data directory is refused, and the working directory is not used', async () => {
   for (const [argv, env] of [
     [['--data-dir', ''], {}],
     [[], { X0X_DATA_DIR: '' }],
@@ -181,14 +181,14 @@ test('an empty data directory is no directory, and not where we happen to be', a
     await assert.rejects(readConfig(flags(...argv), env), { code: 'bad_config', message: /is empty; leave it out/ })
 })
 
-test('a file that is no TOML is refused with its line and column', async (t) => {
+test('a file that is not TOML is refused with its line and column', async (t) => {
   const { dir, file } = await withFile(t, 'api_port = \n')
   const problems = await problemsOf(['--data-dir', dir])
   assert.equal(problems.length, 1)
   assert.ok(problems[0]?.startsWith(`${file}:1:`))
 })
 
-test('a named file that is missing is refused, the default one may be', async (t) => {
+test('a missing file is refused if it was named, but the default file may be missing', async (t) => {
   const dir = await tempDir(t)
   assert.deepEqual(await problemsOf(['--data-dir', dir]), [])
   const problems = await problemsOf(['--data-dir', dir, '--config', join(dir, 'other.toml')])
@@ -196,7 +196,7 @@ test('a named file that is missing is refused, the default one may be', async (t
   assert.match(problems[0] ?? '', /other\.toml/)
 })
 
-test('a file that others may write is refused with what mends it', async (t) => {
+test('a file that other users may write is refused with the command that fixes it', async (t) => {
   const { dir, file } = await withFile(t, 'mdns = false\n')
   await chmod(file, 0o666)
   const problems = await problemsOf(['--data-dir', dir])
@@ -204,13 +204,13 @@ test('a file that others may write is refused with what mends it', async (t) => 
   assert.match(problems[0] ?? '', /chmod go-w/)
 })
 
-test('a relative path in the file starts from the file, one of a flag from where we are', async (t) => {
+test('a relative path in the file starts at its directory, and one in a flag at the working directory', async (t) => {
   const { dir } = await withFile(t, 'exec_acl = "acl.toml"\n')
   assert.equal((await loadConfig(flags('--data-dir', dir), {})).exec_acl, join(dir, 'acl.toml'))
   assert.equal((await loadConfig(flags('--data-dir', dir, '--exec-acl', 'b.toml'), {})).exec_acl, join(process.cwd(), 'b.toml'))
 })
 
-test('a name that could leave its directory is refused', async () => {
+test('an instance name that could leave its directory is refused', async () => {
   for (const name of ['../x', 'a/b', '', '.x', 'a'.repeat(33), 'ä']) {
     await assert.rejects(
       readConfig(flags('--name', name), {}),
@@ -219,7 +219,7 @@ test('a name that could leave its directory is refused', async () => {
   }
 })
 
-test('a data directory whose socket the kernel could not bind is refused', async (t) => {
+test('a data directory whose path is too long for a socket is refused', async (t) => {
   const dir = join(await tempDir(t), 'd'.repeat(100))
   await mkdir(dir)
   const problems = await problemsOf(['--data-dir', dir])
@@ -227,12 +227,12 @@ test('a data directory whose socket the kernel could not bind is refused', async
   assert.match(problems[0] ?? '', /shorter --data-dir/)
 })
 
-test('a wrong command line is one line that names the help', () => {
+test('the error for a wrong command line is one line that refers to the help', () => {
   for (const argv of [['--bogus'], ['extra'], ['--listen'], ['--json'], ['--check', '--doctor']])
     assert.throws(() => flags(...argv), { code: 'bad_config', message: /^[^\n]+[^.]$/, data: { next: 'See: x0xd --help' } })
 })
 
-test('a human has 120 seconds to decide, or as many as are set, within bounds', async (t) => {
+test('an approver has 120 seconds by default, and a setting can change this within its limits', async (t) => {
   const { dir, file } = await withFile(t, 'ask_timeout = 1800\n')
   assert.equal((await loadConfig(flags('--data-dir', '/nonexistent-x0x'), {})).ask_timeout, 120)
   assert.equal((await loadConfig(flags('--data-dir', dir), {})).ask_timeout, 1_800)
@@ -242,7 +242,7 @@ test('a human has 120 seconds to decide, or as many as are set, within bounds', 
   }
 })
 
-test('an address that can never be dialled is refused by flag, variable and file, each with its own name', async (t) => {
+test('an address that can never be dialled is refused with the name of its flag, variable or key', async (t) => {
   const text = '/ip6/fe80::1/tcp/5483/p2p/12D3KooWBCpcEXZJvNkuQmYyJX5n4tKcWwTb1nqWRx6GyKjQyZbh'
   const says = /"\/ip6\/fe80::1.*" is a link-local address without a zone: use an address that is valid beyond one link/
   const refused = (problems: readonly string[], by: string): void => {

@@ -13,7 +13,7 @@ import { tempDir } from '../support/temp-dir.ts'
 
 const modeOf = async (path: string): Promise<string> => ((await stat(path)).mode & 0o7777).toString(8)
 
-/** As a start without `share_with_group` leaves it, and a file of ours that is nobody's business. */
+/** Makes a data directory as a start without `share_with_group` leaves it, and a private file outside it. */
 const madePrivate = async (t: TestContext): Promise<{ paths: DataPaths; secret: string }> => {
   const top = await tempDir(t)
   const paths = pathsIn(join(top, 'data'))
@@ -25,7 +25,7 @@ const madePrivate = async (t: TestContext): Promise<{ paths: DataPaths; secret: 
 
 const share = async (paths: DataPaths): Promise<void> => shareWithGroup({ share_with_group: true, paths })
 
-test('the group may enter the directory and read token and operator key, and nothing more', async (t) => {
+test('the group may enter the data directory and read the API token and the operator key, but not the agent key', async (t) => {
   const { paths } = await madePrivate(t)
   await shareWithGroup({ share_with_group: false, paths })
   assert.equal(await modeOf(paths.dir), '700')
@@ -40,7 +40,7 @@ test('the group may enter the directory and read token and operator key, and not
   assert.equal(await modeOf(paths.dir), '750')
 })
 
-test('a link in the place of a key opens nothing that it leads to', async (t) => {
+test('sharing refuses a symbolic link in place of a key, and leaves its target private', async (t) => {
   const { paths, secret } = await madePrivate(t)
   for (const path of [paths.apiToken, paths.operatorKey]) {
     await rename(path, `${path}.old`)
@@ -49,14 +49,14 @@ test('a link in the place of a key opens nothing that it leads to', async (t) =>
     assert.equal(await modeOf(secret), '600', path)
     await rename(`${path}.old`, path)
   }
-  // Where somebody has opened it on purpose, there is nothing to do.
+  // If the target is already readable for the group, sharing has nothing to do.
   await rename(paths.apiToken, `${paths.apiToken}.old`)
   await symlink(secret, paths.apiToken)
   await chmod(secret, 0o640)
   await share(paths)
 })
 
-test('a hard link, a directory, a pipe or a socket in the place of a key is not opened', { timeout: 30_000 }, async (t) => {
+test('sharing refuses a hard link, directory, pipe or socket in place of a key', { timeout: 30_000 }, async (t) => {
   const { paths, secret } = await madePrivate(t)
   for (const path of [paths.apiToken, paths.operatorKey]) {
     await rename(path, `${path}.old`)
@@ -68,7 +68,7 @@ test('a hard link, a directory, a pipe or a socket in the place of a key is not 
     await assert.rejects(share(paths), { code: 'loose_permissions', message: /is not a regular file; / })
     assert.equal(await modeOf(path), '700')
     await rm(path, { recursive: true })
-    // Without a writer, an ordinary open waits for one.
+    // Without a writer, a normal open of a pipe would wait.
     assert.equal(spawnSync('mkfifo', ['-m', '600', path]).status, 0)
     await assert.rejects(share(paths), { code: 'loose_permissions', message: /is not a regular file; / })
     await rm(path)
@@ -83,7 +83,7 @@ test('a hard link, a directory, a pipe or a socket in the place of a key is not 
   await share(paths)
 })
 
-test('a directory that was chosen by a link is opened', async (t) => {
+test('sharing follows a symbolic link to the data directory', async (t) => {
   const { paths } = await madePrivate(t)
   const link = `${paths.dir}-link`
   await symlink(paths.dir, link)
@@ -91,14 +91,14 @@ test('a directory that was chosen by a link is opened', async (t) => {
   assert.deepEqual(await Promise.all([paths.dir, paths.operatorKey].map(modeOf)), ['750', '640'])
 })
 
-test('root opens nothing that is of another user', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+test('as root, sharing refuses a key that belongs to another user', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
   const { paths } = await madePrivate(t)
   await chown(paths.operatorKey, NOBODY.uid, NOBODY.gid)
   await assert.rejects(share(paths), { code: 'loose_permissions', message: /belongs to uid 65534, not to this user/ })
   assert.equal(await modeOf(paths.operatorKey), '600')
 })
 
-test('what we may not read is refused in the same words', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
+test('sharing refuses a key that the user may not read', { skip: process.getuid?.() !== 0 && 'needs root' }, async (t) => {
   const { paths } = await madePrivate(t)
   await chmod(join(paths.dir, '..'), 0o755)
   for (const path of [paths.dir, paths.apiToken]) await chown(path, NOBODY.uid, NOBODY.gid)

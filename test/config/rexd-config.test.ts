@@ -31,14 +31,14 @@ const configOf = async (t: TestContext, text: string): Promise<RexdConfig> => {
   return config
 }
 
-/** The text has exactly this one problem, at this place. */
+/** Checks that the text has exactly this problem, at this place. */
 const hasProblem = async (t: TestContext, text: string, problem: RegExp): Promise<void> => {
   const { problems } = await readText(t, text)
   assert.equal(problems.length, 1, `${text}: ${problems.join('\n') || 'no problem found'}`)
   assert.match(problems[0]!.replace(/^.*\/config\.toml:/, ''), problem)
 }
 
-test('a file that names a root and nothing else is a configuration', async (t) => {
+test('a file with only a root is a complete configuration', async (t) => {
   const file = await fileOf(t, ROOT)
   const { config, warnings } = await loadRexdConfig(file, {})
   const { policy, ...rest } = config
@@ -57,7 +57,7 @@ test('a file that names a root and nothing else is a configuration', async (t) =
   assert.deepEqual(warnings, [])
 })
 
-test('the sample of the protocol is a configuration', async (t) => {
+test('the sample from the protocol documentation is a valid configuration', async (t) => {
   const text = `[server]\nstdio = true\nlog_level = "info"\n
 [limits]\ndefault_timeout_ms = 30000\nhard_timeout_ms = 300000\nmax_output_bytes = 1048576\nmax_file_read_bytes = 1048576
 max_processes_per_session = 8\nmax_concurrent_sessions = 16\n
@@ -67,7 +67,7 @@ max_processes_per_session = 8\nmax_concurrent_sessions = 16\n
   assert.deepEqual([config.log_level, config.policy.roots.length, config.policy.granted.has('exec.shell')], ['info', 2, true])
 })
 
-test('a relative path means a file from where one stands', async (t) => {
+test('a relative path of the file starts at the working directory', async (t) => {
   const file = await fileOf(t, ROOT)
   assert.equal((await loadRexdConfig(relative(process.cwd(), file), {})).config.path, file)
 })
@@ -81,7 +81,7 @@ test('the policy of a configuration is frozen', async (t) => {
     assert.ok(Object.isFrozen(part))
 })
 
-test('a file that is missing, no text or no TOML is refused, each with what is wrong', async (t) => {
+test('a missing file, and one that is not text or not TOML, is refused with the reason', async (t) => {
   const dir = await tempDir(t)
   const cases: [string, RegExp][] = [
     [join(dir, 'gone.toml'), /gone\.toml: ./],
@@ -98,7 +98,7 @@ test('a file that is missing, no text or no TOML is refused, each with what is w
   }
 })
 
-test('every problem is told at once, and a configuration with one is none', async (t) => {
+test('all problems are reported at once, and a configuration with a problem is not loaded', async (t) => {
   const file = await fileOf(t, '[server]\nstdio = 1\nport = 2\n[limits]\nmax_output_bytes = 0\n[audit]\npath = "x"\n')
   await chmod(file, 0o666)
   await assert.rejects(loadRexdConfig(file, {}), (error) => {
@@ -115,7 +115,7 @@ test('every problem is told at once, and a configuration with one is none', asyn
   })
 })
 
-test('a file that others may write, or whose directory they may, is refused with what mends it', async (t) => {
+test('a file is refused with the command that fixes it if others may write it or its directory', async (t) => {
   const file = await fileOf(t, ROOT)
   for (const mode of [0o620, 0o602, 0o666]) {
     await chmod(file, mode)
@@ -131,7 +131,7 @@ test('a file that others may write, or whose directory they may, is refused with
 })
 
 test(
-  'a file of somebody else, also behind a link, is refused',
+  'a file that belongs to another user is refused, even if it is reached through a link',
   { skip: process.geteuid?.() !== 0 && 'only root gives files away' },
   async (t) => {
     const dir = await tempDir(t)
@@ -148,7 +148,7 @@ test(
   },
 )
 
-test('a section or a key that is not known is refused', async (t) => {
+test('an unknown section or key is refused', async (t) => {
   await hasProblem(t, 'stdio = true\n', /^1: stdio: unknown key; known keys: server, limits, security, audit, mcp, tools, agents$/)
   await hasProblem(t, '[serve]\n', /^1: serve: unknown key/)
   await hasProblem(t, '[server]\n\nhttp = true\n', /^3: server\.http: unknown key; known keys: stdio, log_level, http_listen, /)
@@ -158,7 +158,7 @@ test('a section or a key that is not known is refused', async (t) => {
   await hasProblem(t, '[[server]]\nstdio = true\n', /^1: server: must be a table, not a list$/)
 })
 
-test('tools answer within a time that is neither too short nor too long', async (t) => {
+test('answer_within_ms must be between 100 ms and one hour', async (t) => {
   assert.equal((await configOf(t, '[mcp]\nanswer_within_ms = 100')).answer_within_ms, 100)
   assert.equal((await configOf(t, '[mcp]\nanswer_within_ms = 3600000')).answer_within_ms, 3_600_000)
   for (const value of ['99', '3600001', '1.5', '"45000"', 'true'])
@@ -166,7 +166,7 @@ test('tools answer within a time that is neither too short nor too long', async 
   await hasProblem(t, '[mcp]\nanswer = 1\n', /^2: mcp\.answer: unknown key; known keys: answer_within_ms$/)
 })
 
-test('stdio is true or false, and the log is as loud as one of its levels', async (t) => {
+test('stdio must be true or false, and log_level must be a known level', async (t) => {
   assert.equal((await configOf(t, '[server]\nstdio = false')).stdio, false)
   for (const value of ['0', '"yes"', '1.0', '[]'])
     await hasProblem(t, `[server]\nstdio = ${value}`, /^2: server\.stdio: must be true or false, not /)
@@ -176,7 +176,7 @@ test('stdio is true or false, and the log is as loud as one of its levels', asyn
     await hasProblem(t, `[server]\nlog_level = ${value}`, /^2: server\.log_level: must be one of debug, info, warn, error, not /)
 })
 
-test('the journal has a path of its own, or there is none and that is warned of', async (t) => {
+test('the audit log has an absolute path, and a warning appears if it is disabled', async (t) => {
   assert.equal((await configOf(t, '[audit]\npath = "/tmp/audit.log"')).audit_path, '/tmp/audit.log')
   assert.equal((await configOf(t, '[audit]\nenabled = true')).audit_path, '/var/lib/rexd/audit.log')
   const off = await readText(t, '[audit]\nenabled = false\npath = "/tmp/audit.log"')
@@ -188,13 +188,13 @@ test('the journal has a path of its own, or there is none and that is warned of'
   await hasProblem(t, '[audit]\nenabled = "no"', /^2: audit\.enabled: must be true or false, not "no"$/)
 })
 
-test('what is wrong with a journal that is off is told as well', async (t) => {
+test('a wrong path of the audit log is reported even if the log is disabled', async (t) => {
   await hasProblem(t, '[audit]\nenabled = false\npath = 5', /^3: audit\.path: must be a string, not 5$/)
 })
 
 const flags = (...argv: string[]): RexdFlags => rexdFlags(lineOf(REXD, argv))
 
-test('the words of the command line say how rexd is spoken to, and with which file', () => {
+test('the command line selects how clients reach rexd, and the configuration file', () => {
   assert.deepEqual(flags('--stdio'), {
     mode: 'stdio',
     json: false,
@@ -209,7 +209,7 @@ test('the words of the command line say how rexd is spoken to, and with which fi
   for (const word of ['--help', '-h']) assert.match(String(programLine(REXD, [word])), /Usage: rexd[^]*ssh server-a rexd --stdio/)
 })
 
-test('words that do not go together, or say nothing, are refused with where to read more', () => {
+test('flags that conflict or are incomplete are refused with a reference to the help', () => {
   const wrong = [
     [],
     ['--stdio', '--http'],

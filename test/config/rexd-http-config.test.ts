@@ -25,18 +25,18 @@ const httpOf = (lines: string): RexdHttpConfig => {
   return http
 }
 
-/** Exactly this one problem. */
+/** Checks that there is exactly this problem. */
 const hasProblem = (lines: string, problem: RegExp): void => {
   const { problems } = readHttp(lines)
   assert.equal(problems.length, 1, `${lines}: ${problems.join('\n') || 'no problem found'}`)
   assert.match(problems[0] ?? '', problem)
 }
 
-test('an empty http_listen is none, whatever stands beside it', () => {
+test('an empty http_listen disables HTTP, even if other keys are set', () => {
   assert.deepEqual(readHttp(`http_listen = ""\n${TOKEN}`), { http: null, problems: [], warnings: [] })
 })
 
-test('without http_listen there is no HTTP, and every other key of it is a mistake', () => {
+test('without http_listen, HTTP is off and every other HTTP key is an error', () => {
   assert.deepEqual(readHttp(''), { http: null, problems: [], warnings: [] })
   const values = {
     http_wildcard: 'true',
@@ -52,7 +52,7 @@ test('without http_listen there is no HTTP, and every other key of it is a mista
     hasProblem(`${key} = ${value}`, new RegExp(`^a:2: server\\.${key}: has no effect without http_listen$`))
 })
 
-test('an address with a port and a token file are enough', () => {
+test('an address with a port and a token file are sufficient', () => {
   const { http, problems, warnings } = readHttp(LOCAL)
   assert.deepEqual(http, {
     listen: { kind: 'tcp', host: '127.0.0.1', port: 7680 },
@@ -66,7 +66,7 @@ test('an address with a port and a token file are enough', () => {
   assert.deepEqual(httpOf(`http_listen = "127.0.0.1:0"\n${TOKEN}`).listen, { kind: 'tcp', host: '127.0.0.1', port: 0 })
 })
 
-test('what is no address with a port is refused', () => {
+test('an invalid address or one without a port is refused', () => {
   const wrong = [
     '7680',
     ':7680',
@@ -101,14 +101,14 @@ test('what is no address with a port is refused', () => {
   hasProblem(`http_listen = " "\n${TOKEN}`, /is not an address and a port/)
 })
 
-test('nobody is heard without a token file', () => {
+test('HTTP without a token file is refused', () => {
   hasProblem('http_listen = "127.0.0.1:7680"', /server\.token_file: is required with http_listen: every client needs a token$/)
   hasProblem('http_listen = "127.0.0.1:7680"\ntoken_file = "token"', /^a:3: server\.token_file: "token" must be an absolute path$/)
   for (const value of ['""', '1', '["/t"]'])
     hasProblem(`http_listen = "127.0.0.1:7680"\ntoken_file = ${value}`, /^a:3: server\.token_file: (is empty|must be a string)/)
 })
 
-test('every network at once is said a second time', () => {
+test('a wildcard address needs http_wildcard = true', () => {
   for (const listen of ['0.0.0.0:7680', '[::]:7680']) {
     const lines = `http_listen = "${listen}"\n${TOKEN}`
     hasProblem(lines, /http_listen: (0\.0\.0\.0|::) listens on all networks of this machine: .*http_wildcard = true$/)
@@ -119,12 +119,12 @@ test('every network at once is said a second time', () => {
   assert.deepEqual(readHttp(`${LOCAL}http_wildcard = true`).problems, [])
 })
 
-test('every network at once is said a second time, however its address is spelled', () => {
+test('every spelling of a wildcard address needs http_wildcard = true', () => {
   for (const address of ['::0', '0::', '0:0:0:0:0:0:0:0', '0000::0000', '::0.0.0.0', '::ffff:0.0.0.0', '::ffff:0:0'])
     hasProblem(`http_listen = "[${address}]:7680"\n${TOKEN}`, /http_wildcard = true$/)
 })
 
-test('an address that is reached over a network is warned of, unless TLS goes over it', () => {
+test('an address on a network gives a warning if TLS is not configured', () => {
   const warned =
     /^a:2: server\.http_listen: .* is reachable over a network, where others can read the token without TLS: set tls_cert and tls_key$/
   for (const listen of ['192.168.1.5:1', '10.0.0.1:1', '[fe80::1]:1', '128.0.0.1:1']) {
@@ -138,7 +138,7 @@ test('an address that is reached over a network is warned of, unless TLS goes ov
   assert.equal(readHttp(`http_listen = "0.0.0.0:1"\nhttp_wildcard = true\n${TOKEN}`).warnings.length, 1)
 })
 
-test('a certificate and its key belong together, and those who may call come behind both', () => {
+test('tls_cert and tls_key need each other, and tls_client_ca needs both', () => {
   assert.deepEqual(httpOf(`${LOCAL}tls_cert = "/c"\ntls_key = "/k"`).tls, { cert: '/c', key: '/k', client_ca: null })
   assert.deepEqual(httpOf(`${LOCAL}tls_cert = "/c"\ntls_key = "/k"\ntls_client_ca = "/a"`).tls, { cert: '/c', key: '/k', client_ca: '/a' })
   for (const one of ['tls_cert = "/c"', 'tls_key = "/k"'])
@@ -151,7 +151,7 @@ test('a certificate and its key belong together, and those who may call come beh
   }
 })
 
-test('hosts and origins are lists of names, which are compared in small letters', () => {
+test('allowed hosts and origins are lists of names, stored in lower case', () => {
   const { allowed_hosts, allowed_origins } = httpOf(
     `${LOCAL}allowed_hosts = ["server-a:7680"]\nallowed_origins = ["https://UI.Example.org"]`,
   )
@@ -161,11 +161,11 @@ test('hosts and origins are lists of names, which are compared in small letters'
       hasProblem(`${LOCAL}${key} = ${value}`, new RegExp(`server\\.${key}: must be a list of strings`))
 })
 
-test('a host that is written with capitals is the same host', () => {
+test('an allowed host with capitals is stored in lower case', () => {
   assert.deepEqual(httpOf(`${LOCAL}allowed_hosts = ["Server-A:7680"]`).allowed_hosts, ['server-a:7680'])
 })
 
-test('a unix socket is an absolute path that the system can keep', () => {
+test('the path of a Unix socket must be absolute and not too long', () => {
   assert.deepEqual(httpOf(`http_listen = "unix:/run/rexd/rexd.sock"\n${TOKEN}`).listen, { kind: 'unix', path: '/run/rexd/rexd.sock' })
   assert.deepEqual(readHttp(`http_listen = "unix:/run/rexd/rexd.sock"\n${TOKEN}`).warnings, [])
   for (const text of ['unix:', 'unix:rexd.sock', 'unix:./rexd.sock'])
@@ -186,7 +186,7 @@ test('a unix socket is an absolute path that the system can keep', () => {
   hasProblem('http_listen = "unix:/run/rexd/rexd.sock"', /token_file: is required with http_listen/)
 })
 
-test('what is for a network means nothing for a unix socket', () => {
+test('network settings are refused for a Unix socket', () => {
   const values = { http_wildcard: 'true', tls_cert: '"/c"', tls_key: '"/k"', tls_client_ca: '"/a"' }
   for (const [key, value] of Object.entries(values))
     hasProblem(
@@ -195,7 +195,7 @@ test('what is for a network means nothing for a unix socket', () => {
     )
 })
 
-test('a pipe in the place of a certificate is named, at a start and at every reload, and holds up neither', async (t) => {
+test('a pipe in place of a certificate is refused with its key, without waiting for a writer', async (t) => {
   const cert = join(await tempDir(t), 'cert')
   execFileSync('mkfifo', [cert])
   const http = httpOf(`${LOCAL}tls_cert = "${cert}"\ntls_key = "${cert}"`)

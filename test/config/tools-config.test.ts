@@ -11,7 +11,7 @@ import { placesOf, settingsOf, type ToolsSettings } from '../../src/policy/modes
 import { DEFAULT_SANDBOX } from '../../src/policy/sandbox/sandbox-settings.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-// O6: where commands run, how far they may go and whom to ask, as a configuration says it.
+// Requirement O6: settings of the execution modes in a configuration.
 
 const ROOT = '[[security.allowed_roots]]\npath = "/usr"\n'
 const NOTHING = { ...NO_SETTINGS, allowed_hosts: null }
@@ -34,7 +34,7 @@ const hasProblem = async (t: TestContext, text: string, problem: RegExp): Promis
   assert.match(problems[0]!.replace(/^.*\/config\.toml:/, ''), problem)
 }
 
-test('O6: the file and each agent say host, security, ask, fallback and node, each by itself', async (t) => {
+test('O6: the file and each agent set host, security, ask, fallback and node independently', async (t) => {
   const tools = await toolsOf(
     t,
     `[tools.exec]
@@ -75,7 +75,7 @@ security = "deny"
   assert.ok(Object.isFrozen(tools) && Object.isFrozen(defaults) && Object.isFrozen(agents))
 })
 
-test('a file that says nothing of it has none of it, and an empty table has the safest', async (t) => {
+test('a file without [tools.exec] has no modes, and an empty table has the safest defaults', async (t) => {
   assert.equal(await toolsOf(t, ''), undefined)
   const tools = await toolsOf(t, '[tools.exec]')
   assert.deepEqual([tools?.defaults, tools?.sandbox], [NOTHING, DEFAULT_SANDBOX])
@@ -91,7 +91,7 @@ const resolvedOf = (tools: ToolsSettings, label: string, wish: Partial<typeof NO
   return resolved
 }
 
-test('what is wrong is named with its line', async (t) => {
+test('an invalid setting is reported with its line', async (t) => {
   await hasProblem(t, '[tools.exec]\nhost = "here"', /^2: tools\.exec\.host: must be one of sandbox, gateway, node, not "here"$/)
   await hasProblem(t, '[tools.exec]\n\nsecurity = true', /^3: tools\.exec\.security: must be one of deny, allowlist, full, not true$/)
   await hasProblem(t, '[tools.exec]\nask = "never"', /^2: tools\.exec\.ask: must be one of always, on-miss, off, not "never"$/)
@@ -124,7 +124,7 @@ test('what is wrong is named with its line', async (t) => {
   await hasProblem(t, '[[agents.list]]\nid = "a"\n[agents.list.tools.exec]\nalways_ask = []', /always_ask: unknown key/)
 })
 
-test("a file of a console has these tables alone, and is nobody else's to write", async (t) => {
+test('a console configuration has only these tables, and is refused if others may write it', async (t) => {
   const file = await fileOf(t, '[tools.exec]\nhost = "gateway"\nsecurity = "full"\n')
   assert.equal((await loadTools(file)).tools.defaults.host, 'gateway')
   const refused = async (text: string, why: RegExp): Promise<void> => {
@@ -137,7 +137,7 @@ test("a file of a console has these tables alone, and is nobody else's to write"
   await assert.rejects(loadTools(file), (error) => isAppError(error, 'bad_config'))
 })
 
-test('O7: elevated stands above what is set beside it, and off restores that', () => {
+test('O7: elevated overrides the other settings, and off restores them', () => {
   const set = { host: 'sandbox', security: 'allowlist', ask: 'on-miss', node: null } as const
   const of = (elevated: 'on' | 'ask' | 'full' | null) => settingsOf({ ...set, elevated })
   assert.deepEqual(of(null), { ...set, ask_fallback: null })
@@ -147,7 +147,7 @@ test('O7: elevated stands above what is set beside it, and off restores that', (
   assert.deepEqual(of('full'), { ...elevated, ask: 'off' })
 })
 
-test('O4: the call goes before the session, that before the agent, that before the file; security and ask of a call only narrow', async (t) => {
+test('O4: the call overrides the session, the agent and the file, but can only narrow security and ask', async (t) => {
   const text = '[tools.exec]\nhost = "gateway"\nsecurity = "allowlist"\nask = "on-miss"\nallowed_hosts = ["gateway", "node"]\n'
   const tools = (await toolsOf(t, `${text}[[agents.list]]\nid = "wide"\n[agents.list.tools.exec]\nsecurity = "full"\nask = "off"\n`))!
   const session = { host: null, security: 'deny', ask: null, node: null, elevated: null } as const
@@ -172,6 +172,6 @@ test('O4: the call goes before the session, that before the agent, that before t
   assert.deepEqual(closed, { kind: 'refused', key: 'host', asked: 'sandbox', allowed: ['gateway', 'node'] })
 })
 
-test('no key lets a sandbox show the home', async (t) => {
+test('a setting that would show the home directory in a sandbox is refused', async (t) => {
   await hasProblem(t, '[tools.exec]\n[tools.exec.sandbox]\nallow_home = true\n', /tools\.exec\.sandbox\.allow_home: unknown key/)
 })
