@@ -8,11 +8,11 @@ import { pathToFileURL } from 'node:url'
 import { isRoot } from '../support/containment.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-/** Root may write everywhere with this capability alone. */
+/** Without this capability, root may not write everywhere. */
 const AS_ANY_USER = isRoot ? ['setpriv', '--bounding-set=-dac_override', '--inh-caps=-dac_override'] : []
 
 test(
-  'in a clone that this user may not write to nothing is built, and the next step is said',
+  'in a clone that the user may not write, no build starts, and the error says what to do',
   { skip: process.platform !== 'linux' },
   async (t) => {
     const clone = await tempDir(t)

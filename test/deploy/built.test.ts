@@ -34,7 +34,7 @@ const built = async (t: TestContext): Promise<string> => {
   return root
 }
 
-test('what was built is built again where a byte of what it is made of, or of what was made, is another', async (t) => {
+test('a build is repeated if a byte of its inputs or outputs changes', async (t) => {
   for (const path of [...SOURCES, ...MADE]) {
     const root = await built(t)
     await appendFile(join(root, path), '.')
@@ -46,7 +46,7 @@ test('what was built is built again where a byte of what it is made of, or of wh
   }
 })
 
-test('a file that comes among the sources or into dist is another build, and packages that are made of it are none', async (t) => {
+test('a build is repeated after a new file in the sources or in dist, but not in dist/packages', async (t) => {
   for (const path of ['src/a/more.ts', 'deploy/more.toml', 'dist/x0xd.mjs']) {
     const root = await built(t)
     await put(root, [path])
@@ -57,7 +57,7 @@ test('a file that comes among the sources or into dist is another build, and pac
   assert.deepEqual(noted(root), ANSWER)
 })
 
-test('a build that fails, or that could not keep compiled code, is none', async (t) => {
+test('a failed build, or one without compiled code, is repeated', async (t) => {
   const root = await built(t)
   await assert.rejects(
     noteBuild(async () => {

@@ -8,7 +8,7 @@ import { test } from 'node:test'
 import { bundle, TARGETS } from '../../deploy/build.mjs'
 import { tempDir } from '../support/temp-dir.ts'
 
-/** What came after Node 20, by the names under which our sources could use it, and the built-in modules. */
+/** Removes the functions and modules that are newer than Node 20 and that the sources could use. */
 const TAKEN_AWAY = `
 for (const [of, name] of [
   [Map, 'groupBy'], [Object, 'groupBy'], [Promise, 'withResolvers'], [Promise, 'try'], [Array, 'fromAsync'], [RegExp, 'escape'], [Error, 'isError'],
@@ -26,7 +26,7 @@ modules._load = function (name, ...rest) {
 const builtin = process.getBuiltinModule
 process.getBuiltinModule = (name) => (isLater(name) ? undefined : builtin(name))`
 
-test('commands run on the oldest Node that may call them: what came later is brought along', async (t) => {
+test('commands run on Node 20, because their bundles contain the newer functions', async (t) => {
   const dir = await tempDir(t)
   const [program, older, acl] = ['x0x.cjs', 'older.cjs', 'acl.toml'].map((name) => join(dir, name)) as [string, string, string]
   await writeFile(program, (await bundle(TARGETS.x0x)).text)

@@ -14,7 +14,7 @@ import { functionIn, keyOf } from '../../deploy/compiled-script.mjs'
 import { NETWORK_RIGHTS } from '../../src/supervision/network-supervisor.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-// dist/*.cache: the code that the runtime compiled when the package was built.
+// The files dist/*.cache contain code that the runtime compiled when the package was built.
 
 const DIST = join(import.meta.dirname, '..', '..', 'dist')
 const COMPILED_SCRIPT = pathToFileURL(join(import.meta.dirname, '..', '..', 'deploy', 'compiled-script.mjs')).href
@@ -26,16 +26,16 @@ after(async () => {
 
 type Env = Readonly<Record<string, string>>
 
-/** A program in a directory of its own, which prints something and ends. */
+/** A program in a temporary directory, which prints some text and ends. */
 interface Program {
   readonly name: string
   /** The loader, the program and its cache. */
   readonly files: readonly [string, string, string]
-  /** Words that make it print `text` in its output and end. */
+  /** Arguments that make the program print `text` and end. */
   readonly words: readonly string[]
-  /** A text in the program that it prints then. */
+  /** A text of the program that it prints. */
   readonly printed: RegExp
-  /** Status and output. */
+  /** Runs the program and returns its status and output. */
   run(dir: string, env?: Env): string
 }
 
@@ -51,7 +51,7 @@ const byItself = (name: string): Program => ({
     outcome(spawnSync(process.execPath, [join(dir, `${name}.mjs`), '--version'], { encoding: 'utf8', env: { ...process.env, ...env } })),
 })
 
-/** As its executor starts it: with the loader on standard input, the two files open, and none of the rights. */
+/** Starts the network process as the executor process does, with the loader on standard input, two open files and no permissions. */
 const NETWORK: Program = {
   name: 'x0xd-network',
   files: ['x0xd-network-start.mjs', 'x0xd-network.mjs', 'x0xd-network.cache'],
@@ -84,7 +84,7 @@ const scriptIn = async (dir: string, { files: [, program] }: Program): Promise<B
   return program.endsWith('.cjs') ? bytes : functionIn(bytes)
 }
 
-/** Its first line, which says of what it is, and what the runtime made. */
+/** The first line of the cache, with its hashes and versions, and the compiled code. */
 const cacheIn = async (dir: string, { files: [, , name] }: Program): Promise<{ key: string; data: Buffer }> => {
   const cache = await readFile(join(dir, name))
   const end = cache.indexOf('\n') + 1
@@ -95,7 +95,7 @@ for (const program of PROGRAMS) {
   const [, bundle, cacheName] = program.files
   const { name } = program
 
-  test(`${name}: the first line says of which bytes the cache is, of which bundle and for which runtime, and the runtime takes it`, async () => {
+  test(`${name}: the cache starts with the hashes of bundle and code and the runtime, and the runtime accepts it`, async () => {
     const dir = await copied(program)
     const { key, data } = await cacheIn(dir, program)
     const text = await scriptIn(dir, program)
@@ -103,7 +103,7 @@ for (const program of PROGRAMS) {
     assert.equal(new Script(text.toString(), { cachedData: data }).cachedDataRejected, false)
   })
 
-  test(`${name}: a damaged cache ends nothing, wherever it is damaged`, async () => {
+  test(`${name}: a program with a damaged cache runs as usual`, async () => {
     const dir = await copied(program)
     const started = program.run(dir)
     assert.match(started, program.printed)
@@ -117,7 +117,7 @@ for (const program of PROGRAMS) {
     }
   })
 
-  test(`${name}: a bundle that was edited by hand runs as it stands, also where it is as long as before`, async () => {
+  test(`${name}: a bundle that was edited by hand runs with its changes, even if its length is the same`, async () => {
     const dir = await copied(program)
     const started = program.run(dir)
     const [printed = ''] = program.printed.exec(started) ?? []
@@ -130,7 +130,7 @@ for (const program of PROGRAMS) {
     }
   })
 
-  test(`${name}: what is of another text or another runtime, cut off or no cache at all counts for nothing`, async () => {
+  test(`${name}: a cache that is truncated, missing, or for another text or runtime is ignored`, async () => {
     const dir = await copied(program)
     const started = program.run(dir)
     const { key, data } = await cacheIn(dir, program)
@@ -162,12 +162,12 @@ for (const program of PROGRAMS) {
     assert.equal(program.run(dir), started)
   })
 
-  test(`${name}: a cache that more users may write than the bundle is not loaded, whatever its first line says`, async () => {
+  test(`${name}: a cache is ignored if more users may write it than may write the bundle`, async () => {
     const dir = await copied(program)
     const started = program.run(dir)
     const [printed = ''] = program.printed.exec(started) ?? []
     const other = printed.replaceAll(/\w/g, '9')
-    // The runtime takes what it compiled of any text of this length.
+    // The runtime would accept code that it compiled from any text of this length.
     const file = join(dir, 'evil')
     await writeFile(file, String(await scriptIn(dir, program)).replaceAll(printed, other))
     const code = `import { readFileSync, writeFileSync } from 'node:fs'
@@ -190,12 +190,12 @@ for (const program of PROGRAMS) {
     assert.notEqual(program.run(dir), started, 'where the group may write the bundle, it may write its cache')
   })
 
-  test(`${name}: only who may write the bundle may write its cache`, async () => {
+  test(`${name}: the bundle and its cache have the same owner, and only the owner may write the cache`, async () => {
     const [its, own] = await Promise.all([bundle, cacheName].map(async (file) => stat(join(DIST, file))))
     assert.deepEqual([own!.uid, own!.gid, own!.mode & 0o777], [its!.uid, its!.gid, 0o644])
   })
 
-  test(`${name}: a start writes nothing, beside the bundle or where its user has caches`, async () => {
+  test(`${name}: a start writes no file next to the bundle or in the user's directories`, async () => {
     const dir = await copied(program)
     const home = join(dir, 'home')
     await mkdir(home)
@@ -209,7 +209,7 @@ for (const program of PROGRAMS) {
   })
 }
 
-test('what the build cannot put in its place leaves nothing beside it', async (t) => {
+test('a build step that cannot replace a file leaves no temporary file', async (t) => {
   const place = await tempDir(t)
   await mkdir(join(place, 'rexd.cache', 'full'), { recursive: true })
   await assert.rejects(replace(join(place, 'rexd.cache'), 'text', 0o644))

@@ -9,7 +9,7 @@ import { inspectAcl } from '../../src/policy/mesh/load-acl.ts'
 
 const DEPLOY = join(import.meta.dirname, '..', '..', 'deploy')
 
-test('the example configuration is valid, key by key', async () => {
+test('every key of the example configuration is valid', async () => {
   const { value } = await readToml(join(DEPLOY, 'config.toml'), 'bad_config')
   assert.ok(Object.keys(value).length >= 5)
   for (const [key, raw] of Object.entries(value)) {
@@ -19,16 +19,16 @@ test('the example configuration is valid, key by key', async () => {
   }
 })
 
-test('the example ACL is valid and allows nothing before it is enabled', async () => {
+test('the example ACL is valid but not enabled', async () => {
   const inspection = await inspectAcl(join(DEPLOY, 'exec-acl.toml'))
-  // Where somebody keeps a clone is not the example's fault.
+  // The owner and mode of the clone do not matter for the example.
   const problems = inspection.problems.filter((problem) => !/writable by|belongs to uid/.test(problem))
   assert.deepEqual(problems, [])
   const { value } = await readToml(join(DEPLOY, 'exec-acl.toml'), 'bad_acl')
   assert.equal((value['exec'] as { enabled: unknown }).enabled, false)
 })
 
-test("REXD's example configuration is valid but for its root, which is whatever a machine has", async () => {
+test('the example configuration of REXD is valid except for its root, which depends on the machine', async () => {
   const { config, problems } = await readRexdConfig(join(DEPLOY, 'rexd.toml'), {})
   const others = problems.filter((problem) => !/writable by|belongs to uid/.test(problem))
   assert.deepEqual(others.length, 1, others.join('\n'))

@@ -31,7 +31,7 @@ const finish = async (child: Running): Promise<{ code: number | null; stdout: st
   return { code, ...text }
 }
 
-/** A package as it is after installation, with bundles that tell what they were given. */
+/** Makes an installed package whose bundles print their arguments. */
 const installed = async (bundles: Record<string, string>): Promise<string> => {
   const root = join(dir, 'x0x')
   await cp(join(DEPLOY, 'bin'), join(root, 'deploy', 'bin'), { recursive: true })
@@ -47,13 +47,13 @@ const runInstead = (script: string): Running => {
   return start(['--input-type=module', '-e', code])
 }
 
-test('the command line runs its bundle in the same process and keeps the status', async () => {
+test('the command line runs its bundle in the same process and returns its status', async () => {
   const root = await installed({ 'x0x.cjs': 'console.log(process.ppid, ...process.argv.slice(2)); process.exitCode = 7' })
   const result = await finish(start([join(root, 'deploy', 'bin', 'x0x.cjs'), 'exec', 'bob']))
   assert.deepEqual(result, { code: 7, stdout: `${process.pid} exec bob\n`, stderr: '' })
 })
 
-test('the daemon runs its bundle under a runtime that is new enough, with its arguments and status', async () => {
+test('the daemon runs its bundle with a new enough runtime, and passes on arguments and status', async () => {
   const root = await installed({ 'x0xd.mjs': 'console.log(process.version, ...process.argv.slice(2)); process.exitCode = 3' })
   const result = await finish(start([join(root, 'deploy', 'bin', 'x0xd.mjs'), '--name', 'lab']))
   assert.equal(result.code, 3)
@@ -61,7 +61,7 @@ test('the daemon runs its bundle under a runtime that is new enough, with its ar
   assert.ok(Number(major) > 24 || (Number(major) === 24 && Number(minor) >= 7), result.stdout)
 })
 
-test('the release that another runtime must have reached is the pinned one', async () => {
+test('the minimum release of another runtime is the one that package.json pins', async () => {
   const { optionalDependencies } = JSON.parse(await readFile(join(DEPLOY, '..', 'package.json'), 'utf8')) as {
     optionalDependencies: Record<string, string>
   }
@@ -72,7 +72,7 @@ test('the release that another runtime must have reached is the pinned one', asy
   for (const version of pinned) assert.deepEqual(version, PINNED)
 })
 
-test('an older release than the pinned one does not serve in its place', async () => {
+test('a runtime that is older than the pinned one does not replace it', async () => {
   const module = pathToFileURL(join(DEPLOY, 'runtime.mjs')).href
   const found = async (version: string): Promise<string> => {
     const code = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })
@@ -84,7 +84,7 @@ test('an older release than the pinned one does not serve in its place', async (
   assert.equal(same, realpathSync(process.execPath))
 })
 
-test('a runtime that is as good as the pinned one starts no other', async () => {
+test('a runtime that can replace the pinned one runs the bundle in the same process', async () => {
   const root = await installed({ 'rexd.mjs': 'console.log(process.pid, process.ppid, process.execPath)' })
   const pinned = join(root, 'node_modules', `node-${process.platform}-${process.arch}`)
   await mkdir(join(pinned, 'bin'), { recursive: true })
@@ -94,7 +94,7 @@ test('a runtime that is as good as the pinned one starts no other', async () => 
   assert.deepEqual(await finish(child), { code: 0, stdout: `${child.pid} ${process.pid} ${process.execPath}\n`, stderr: '' })
 })
 
-test('a command that takes the lock of a data directory runs under the runtime of the package, and no other command does', async () => {
+test('only a command that takes the lock of a data directory starts the runtime of the package', async () => {
   const root = await installed({ 'x0x.cjs': "console.log('here', ...process.argv.slice(2))" })
   const pinned = join(root, 'node_modules', `node-${process.platform}-${process.arch}`)
   await mkdir(join(pinned, 'bin'), { recursive: true })
@@ -112,7 +112,7 @@ test('a command that takes the lock of a data directory runs under the runtime o
 })
 
 for (const name of ['x0x.cjs', 'x0xd.mjs', 'rexd.mjs']) {
-  test(`${name} of a package without its bundle says so`, async () => {
+  test(`${name} reports that its package has no bundle`, async () => {
     const root = await installed({})
     const result = await finish(start([join(root, 'deploy', 'bin', name)]))
     assert.equal(result.code, 2)
@@ -120,16 +120,16 @@ for (const name of ['x0x.cjs', 'x0xd.mjs', 'rexd.mjs']) {
   })
 }
 
-test('a program run in our place keeps its status', async () => {
+test('runInstead returns the status of the program', async () => {
   assert.equal((await finish(runInstead('process.exit(42)'))).code, 42)
 })
 
-test('a program run in our place that dies of a signal gives 128 and the signal', async () => {
+test('runInstead returns 128 plus the signal if a signal ends the program', async () => {
   assert.equal((await finish(runInstead("process.kill(process.pid, 'SIGKILL')"))).code, 128 + constants.signals.SIGKILL)
 })
 
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
-  test(`${signal} reaches the program that runs in our place`, async () => {
+  test(`runInstead forwards ${signal} to the program`, async () => {
     const child = runInstead(`process.on('${signal}', () => process.exit(9)); setInterval(() => {}, 1000); console.log('ready')`)
     await once(child.stdout, 'data')
     child.kill(signal)
@@ -137,7 +137,7 @@ for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
   })
 }
 
-test('a signal that comes while the program is started ends it too', async () => {
+test('a signal that arrives while runInstead starts the program also ends it', async () => {
   const code = `import cp from 'node:child_process'
     import { syncBuiltinESMExports } from 'node:module'
     const { spawn } = cp

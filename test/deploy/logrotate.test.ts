@@ -11,7 +11,7 @@ const PATH = `${process.env['PATH']}:/usr/sbin`
 const hasLogrotate = spawnSync('logrotate', ['--version'], { env: { PATH } }).error === undefined
 
 test(
-  'logrotate renames both journals of a running daemon, and their chains go on in the new files',
+  'logrotate renames the audit log and the request log of a running daemon, and their hash chains continue',
   { skip: hasLogrotate ? false : 'needs logrotate', timeout: 60_000 },
   async (t) => {
     const mesh = await MeshOfDaemons.create()
@@ -21,7 +21,7 @@ test(
     await daemon.writeAcl([{ agent: daemon, commands: [['true']] }])
     await daemon.restart()
     const rotate = async (): Promise<void> => {
-      // As distributions may set it for all.
+      // Distributions may set this option for all logs.
       const text = `dateext\n${(await readFile(CONFIGURATION, 'utf8')).replaceAll('/var/lib/x0x', daemon.dir)}`
       const file = join(daemon.dir, 'logrotate.conf')
       await writeFile(file, text)

@@ -13,17 +13,17 @@ const RULES = join(DEPLOY, 'prometheus', 'x0x.rules.yml')
 const read = (path: string): string => readFileSync(path, 'utf8')
 const noPromtool = spawnSync('promtool', ['--version']).error === undefined ? false : 'there is no promtool'
 
-/** As a query names them: a histogram by its buckets. */
+/** The names that queries use. A histogram has the names of its series. */
 const SERIES = new Set(
   [...NETWORK_METRICS, ...EXEC_METRICS].flatMap(({ name, type }) =>
     type === 'histogram' ? [`${name}_bucket`, `${name}_sum`, `${name}_count`] : [name],
   ),
 )
 
-/** Every name in an expression that is one of ours, or should be. */
+/** Returns every x0x metric in an expression. */
 const namesIn = (expression: string): string[] => expression.match(/\bx0x_\w+/g) ?? []
 
-test('each alert and each panel asks for metrics that there are', () => {
+test('each alert and each panel uses only existing metrics', () => {
   const rules = [...read(RULES).matchAll(/^ +expr: (.*)$/gm)].map(([, expression]) => expression!)
   const { panels } = JSON.parse(read(join(DEPLOY, 'grafana', 'x0x.json'))) as { panels: { targets: { expr: string }[] }[] }
   const queries = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr))
@@ -38,7 +38,7 @@ test('each alert and each panel asks for metrics that there are', () => {
 
 for (const [what, ...words] of [
   ['are valid', 'check', 'rules', RULES],
-  ['call somebody when they should', 'test', 'rules', join(DEPLOY, 'prometheus', 'x0x.rules.test.yml')],
+  ['fire in each tested situation', 'test', 'rules', join(DEPLOY, 'prometheus', 'x0x.rules.test.yml')],
 ])
   test(`the alerts ${what}`, { skip: noPromtool }, () => {
     const { status, stdout, stderr } = spawnSync('promtool', words, { encoding: 'utf8' })

@@ -12,7 +12,7 @@ import { tempDir } from '../support/temp-dir.ts'
 
 const DEPLOY = join(import.meta.dirname, '..', '..', 'deploy')
 
-/** Makes what tests make, tells of it, and goes on for ever, or ends and leaves some of it. */
+/** Makes files, mounts and a process as tests do, and prints them. Then it runs until it is killed, or ends with or without leftovers. */
 const TASK = `
 import { spawn, spawnSync } from 'node:child_process'
 import { chmodSync, linkSync, mkdirSync, realpathSync } from 'node:fs'
@@ -39,7 +39,10 @@ interface Told {
   readonly pids: readonly number[]
 }
 
-/** As a terminal starts it: in a group of its own. Its temporary directory has a blank in its name, and is behind a link. */
+/**
+ * Starts the runner in a separate process group, as a terminal does. Its temporary directory has a blank in its name and is reached through
+ * a link.
+ */
 const startTask = async (t: TestContext, how: 'for ever' | 'clean' | 'leaving' | 'alone') => {
   const root = await tempDir(t)
   await cp(DEPLOY, join(root, 'deploy'), { recursive: true })
@@ -69,10 +72,10 @@ const startTask = async (t: TestContext, how: 'for ever' | 'clean' | 'leaving' |
 const isGone = ({ place, pids }: Told): boolean => !existsSync(place) && !pids.some(isAlive)
 
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
-  test(`of a task that ${signal} ends nothing is left: no process, mount or file; nothing else goes`, { skip: !hasProc }, async (t) => {
+  test(`after ${signal} ends a task, no process, mount or file of the task remains, and others do`, { skip: !hasProc }, async (t) => {
     const task = await startTask(t, 'for ever')
     assert.equal((await stat(task.place)).mode, (await stat(dirname(task.place))).mode)
-    // Who was there to look.
+    // The process of a user who looks into the directory.
     const other = spawn('sleep', ['600'], { env: { ...process.env, OLDPWD: task.place, PWD: task.place }, stdio: 'ignore' })
     t.after(() => other.kill())
     process.kill(-task.group, signal)
@@ -82,20 +85,20 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
   })
 }
 
-test('nor where who began it is killed', { skip: !hasProc }, async (t) => {
+test('if the process that started a task is killed, the task and its files are removed', { skip: !hasProc }, async (t) => {
   const task = await startTask(t, 'for ever')
   process.kill(task.group, 'SIGKILL')
   await until(() => isGone(task))
 })
 
-test('of a task that is done, files and mounts go; a process that it left fails it', { skip: !hasProc }, async (t) => {
+test('after a task, its files and mounts are removed, and the task fails if it left a process', { skip: !hasProc }, async (t) => {
   const [clean, leaving] = await Promise.all([startTask(t, 'clean'), startTask(t, 'leaving')])
   assert.deepEqual(await clean.ended, [0, null, ''])
   assert.deepEqual(await leaving.ended, [1, null, `left behind: ${leaving.pids[1]} sleep 600 \n`])
   assert.ok(isGone(clean) && isGone(leaving))
 })
 
-test('a task whose place nobody removes any more has failed', { skip: !hasProc }, async (t) => {
+test('a task fails if its sweeper process was killed', { skip: !hasProc }, async (t) => {
   const task = await startTask(t, 'alone')
   assert.deepEqual(await task.ended, [1, null, `${task.place} is left: who removes it was killed\n`])
 })

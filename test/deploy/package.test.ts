@@ -24,7 +24,7 @@ interface LockEntry {
 const manifest = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'))
 const lock: Record<string, LockEntry> = JSON.parse(readFileSync(join(ROOT, 'package-lock.json'), 'utf8')).packages
 
-/** As the runtime looks it up: beside the package, then in each directory above. */
+/** True if the runtime would find the package, next to the other package or in a directory above it. */
 const isInLock = (from: string, name: string): boolean => {
   for (let at = from; ; at = at.slice(0, Math.max(0, at.lastIndexOf('/node_modules/')))) {
     if (`${at}${at && '/'}node_modules/${name}` in lock) return true
@@ -32,12 +32,12 @@ const isInLock = (from: string, name: string): boolean => {
   }
 }
 
-test('the lockfile is the one of this package.json', () => {
+test('the lockfile matches package.json', () => {
   assert.deepEqual(lock['']?.devDependencies, manifest.devDependencies)
   assert.deepEqual(lock['']?.optionalDependencies, manifest.optionalDependencies)
 })
 
-test('the README installs the programs, and not the client library beside them', async (t) => {
+test('the README installs the package of the programs and not the SDK package', async (t) => {
   const [, pattern = ''] = /npm install -g dist\/packages\/(\S+)/.exec(readFileSync(join(ROOT, 'README.md'), 'utf8')) ?? []
   const made = await tempDir(t)
   const { version } = manifest
@@ -46,7 +46,7 @@ test('the README installs the programs, and not the client library beside them',
   assert.equal(stdout, `x0x-${version}.tgz\n`)
 })
 
-test('the lockfile names versions and hashes, and no registry', () => {
+test('the lockfile has versions and hashes, but no registry', () => {
   for (const [path, entry] of Object.entries(lock)) {
     if (path === '') continue
     assert.ok(entry.version, path)
@@ -55,7 +55,7 @@ test('the lockfile names versions and hashes, and no registry', () => {
   }
 })
 
-test('the lockfile holds the optional packages of every platform, as npm ci demands', () => {
+test('the lockfile has the optional packages of every platform, as npm ci requires', () => {
   const missing = Object.entries(lock).flatMap(([path, { optionalDependencies = {} }]) =>
     Object.keys(optionalDependencies)
       .filter((name) => !isInLock(path, name))
@@ -64,14 +64,14 @@ test('the lockfile holds the optional packages of every platform, as npm ci dema
   assert.deepEqual(missing, [])
 })
 
-test('a packed x0x brings along nothing but its runtime and two native modules, where they can be had', () => {
+test('the x0x package depends only on its runtime and two native modules, all of them optional', () => {
   assert.equal(manifest.dependencies, undefined)
   for (const name of Object.keys(manifest.optionalDependencies))
     assert.match(name, /^(node-(linux|darwin)-(x64|arm64)|@lydell\/node-pty|@koromix\/koffi-linux-(x64|arm64))$/)
   for (const script of ['preinstall', 'install', 'postinstall', 'prepare']) assert.equal(manifest.scripts[script], undefined)
 })
 
-test('what is packed of dist is what was built, and nothing that a killed build left half-written', async (t) => {
+test('the x0x package contains the built files of dist, but no temporary files of a killed build', async (t) => {
   const cwd = await tempDir(t)
   await cp(join(ROOT, 'package.json'), join(cwd, 'package.json'))
   await mkdir(join(cwd, 'dist'))
@@ -81,18 +81,18 @@ test('what is packed of dist is what was built, and nothing that a killed build 
   assert.deepEqual(files.map(({ path }) => path).sort(), ['dist/rexd.cache', 'dist/rexd.cjs', 'package.json'])
 })
 
-/** Packages of node_modules that went into a bundle. */
+/** Returns the packages of node_modules in a bundle. */
 const packagesIn = async (target: (typeof TARGETS)[keyof typeof TARGETS]): Promise<Set<string>> => {
   const { metafile } = await bundle(target)
   const names = Object.keys(metafile.inputs).map((path) => /.*node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(path)?.[1])
   return new Set(names.filter((name) => name !== undefined))
 }
 
-test('a plain exec is bundled with next to nothing, and leaves every other command apart', async () => {
+test('the bundle for a plain exec has only two small packages and no code of other commands', async () => {
   const { metafile, text } = await bundle(TARGETS.x0x)
   assert.deepEqual([...(await packagesIn(TARGETS.x0x))].sort(), ['@noble/hashes', 'uuid'])
   const outside = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))
-  // What takes long to load is not here: node:http, and what only a command with stdin needs is loaded then.
+  // Modules that load slowly are missing, such as node:http. Modules that only stdin needs are loaded later.
   assert.deepEqual(
     [...new Set(outside)].sort(),
     ['crypto', 'fs', 'fs/promises', 'net', 'os', 'path', 'stream', 'tty', 'util']
@@ -103,17 +103,17 @@ test('a plain exec is bundled with next to nothing, and leaves every other comma
   assert.ok(text.length < 84 * 1024, `${text.length} bytes to read before anything is asked`)
   // A program that starts x0x gives it a pipe as standard input, so the check of that pipe must not load the other commands.
   assert.ok('src/cli/unsent-stdin.ts' in metafile.inputs)
-  // Nor what asks a human: that is for the commands that do.
+  // Code for approvals is only in the bundle of the other commands.
   assert.deepEqual(
     Object.keys(metafile.inputs).filter((file) => /desk|approval|question|exec-mode|mode-command/.test(file)),
     [],
   )
 })
 
-test("a console's client is bundled with what runs a command; all else, and the terminal that shows colours, stand apart", async () => {
+test("the console client's bundle has only the code that runs a command, and other code has separate bundles", async () => {
   const { metafile, text } = await bundle(TARGETS.rexec)
   const outside = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))
-  // What takes long to load is not here: node:fs/promises, which no command needs.
+  // Modules that load slowly are missing, such as node:fs/promises.
   assert.deepEqual(
     [...new Set(outside)].sort(),
     ['fs', 'net', 'os', 'path', 'util']
@@ -127,7 +127,7 @@ test("a console's client is bundled with what runs a command; all else, and the 
   assert.ok(text.length < 58 * 1024, `${text.length} bytes to read before a command is sent`)
 })
 
-test('the command line is bundled without the mesh, the doors and the log', async () => {
+test('the command line bundle contains neither the mesh nor the local interfaces nor the logger', async () => {
   const packages = [...(await packagesIn(TARGETS['x0x-other-commands']))]
   assert.deepEqual(
     packages.filter((name) => /libp2p|fastify|^zod$|^pino$|^ajv/.test(name)),
@@ -136,7 +136,7 @@ test('the command line is bundled without the mesh, the doors and the log', asyn
   assert.ok(packages.includes('smol-toml'))
 })
 
-test('the executor is bundled without what parses the network, and the network half without the command line and what fastify would compile schemas with', async () => {
+test('the executor bundle has no network parsers, and the network bundle has no command line and no schema compiler', async () => {
   const network = /libp2p|chainsafe|multiformats|fastify|^zod$|^ajv/
   const executor = [...(await packagesIn(TARGETS['x0xd-script']))]
   assert.deepEqual(
@@ -163,7 +163,7 @@ test('the executor is bundled without what parses the network, and the network h
 })
 
 for (const name of ['x0xd-script', 'x0xd-network'] as const)
-  test(`${name} is bundled whole, without native code`, async () => {
+  test(`${name} is one bundle without external packages and without native code`, async () => {
     const { metafile } = await bundle(TARGETS[name])
     const outside = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))
     assert.deepEqual(
@@ -173,7 +173,7 @@ for (const name of ['x0xd-script', 'x0xd-network'] as const)
     assert.ok(!Object.keys(metafile.inputs).some((path) => path.endsWith('.node') || path.includes('cbor-extract')))
   })
 
-test('the copyright file of the Debian package names what is not ours', () => {
+test('the copyright file of the Debian package names third-party files', () => {
   const text = readFileSync(join(ROOT, 'deploy/packages/debian/copyright'), 'utf8')
   for (const [files, license] of [
     ['*', 'Apache-2.0'],

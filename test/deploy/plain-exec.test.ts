@@ -11,7 +11,7 @@ import { fakeDaemon, runAnswer } from '../support/fake-daemon.ts'
 
 const REPORT = `process.on('exit', () => require('node:fs').writeSync(2, JSON.stringify(process.moduleLoadList)))`
 
-test('a whole plain exec loads no module of the runtime that takes long', async (t) => {
+test('a plain exec loads no slow module of the runtime', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, exitEvent({ code: 7 })))
   const [program, report] = [join(dir, 'x0x.cjs'), join(dir, 'report.cjs')]
   await writeFile(program, (await bundle(TARGETS.x0x)).text)

@@ -11,7 +11,7 @@ interface Started {
   readonly alone: readonly string[]
 }
 
-test('each file of tests is started once, in a group of its room or alone', () => {
+test('each test file starts once, in a group of its directory or alone', () => {
   const files = globSync(['test/**/*.test.ts', 'e2e/**/*.test.ts']).toSorted()
   const { groups, alone }: Started = grouped(files)
   assert.deepEqual([...alone, ...groups.flatMap((group) => group.files)].toSorted(), files)
@@ -20,7 +20,7 @@ test('each file of tests is started once, in a group of its room or alone', () =
     first.map((group) => group.files),
     LONGEST.map((file) => [file]),
   )
-  // The runner goes by names.
+  // The test runner sorts by name.
   for (const { name } of first)
     assert.ok(
       rooms.every((group) => name < group.name),
@@ -31,7 +31,7 @@ test('each file of tests is started once, in a group of its room or alone', () =
   assert.equal(new Set(groups.map(({ name }) => name)).size, groups.length)
 })
 
-test('what starts a whole daemon, changes its process or is about it has one of its own', () => {
+test('a test that starts a daemon or changes its process runs in a separate process', () => {
   assert.ok(leavesNoTrace('test/policy/mesh/match.test.ts'))
   for (const file of [
     'test/programs/x0xd/daemon.test.ts',
@@ -42,7 +42,7 @@ test('what starts a whole daemon, changes its process or is about it has one of 
     assert.ok(!leavesNoTrace(file), file)
 })
 
-test('what rights, users and containment have a part in is tried as an ordinary user too, and what only computes is not', () => {
+test('tests of rights, users and containment also run as an ordinary user, and pure computations do not', () => {
   for (const file of [
     'test/base/file-rights.test.ts',
     'test/fs/rights.test.ts',
@@ -66,20 +66,20 @@ test('what rights, users and containment have a part in is tried as an ordinary 
     assert.ok(!dependsOnUser(file), file)
 })
 
-test('each file that is named for users is there, and is named once', () => {
+test('each file in the list of tests for ordinary users exists and is listed once', () => {
   const all = globSync(['test/**/*.test.ts', 'e2e/**/*.test.ts'])
   const named: readonly string[] = userTests()
   assert.equal(new Set(named).size, named.length)
   for (const file of NAMED) assert.ok(all.includes(file) && named.includes(file), file)
 })
 
-test('each file of the campaign is run once, in one lane of one stage', () => {
+test('each campaign file runs once, in one lane of one stage', () => {
   const lanes = (campaignStages() as readonly (readonly (readonly string[])[])[]).flat()
   assert.deepEqual(lanes.flat().toSorted(), globSync(CAMPAIGN_FILES).toSorted())
   for (const lane of lanes) assert.ok(lane.length > 0)
 })
 
-test('of a directory every test below it is meant, and of a file the file', () => {
+test('a directory selects all tests below it, and a file selects only that file', () => {
   const below = globSync(testFiles('test/deploy'))
   assert.ok(below.includes('test/deploy/test-groups.test.ts'))
   assert.deepEqual(

@@ -11,7 +11,10 @@ const security = (unit: string) =>
   spawnSync('systemd-analyze', ['security', '--offline=yes', '--no-pager', join(DEPLOY, unit)], { encoding: 'utf8' })
 const needsSystemd = { skip: security('x0xd.service').status === 0 ? false : 'needs systemd-analyze' }
 
-/** Of 10: `systemd-analyze security`. What is left is the network itself, a runtime that compiles as it runs, and the control groups that hold runs. */
+/**
+ * Exposure from `systemd-analyze security`, up to 10. The rest comes from the network, a runtime that compiles while it runs, and control
+ * groups for runs.
+ */
 const MOST = { 'x0xd-network.service': 1.5, 'x0xd-executor.service': 2, 'x0xd.service': 2.1, 'rexd.service': 2.1 }
 
 for (const [unit, most] of Object.entries(MOST)) {
@@ -30,7 +33,7 @@ const settings = (unit: string): Map<string, string> =>
       .map((line) => [line.slice(0, line.indexOf('=')), line.slice(line.indexOf('=') + 1)] as const),
   )
 
-test('the unit of the network half can execute nothing but the runtime, write nothing, and is another user than the executor', () => {
+test('the network unit can execute only the runtime, write no files, and has another user than the executor', () => {
   const [network, executor, socket] = ['x0xd-network.service', 'x0xd-executor.service', 'x0xd-executor.socket'].map(settings)
   assert.equal(network?.get('NoExecPaths'), '/')
   assert.equal(network?.get('ProtectSystem'), 'strict')
@@ -50,9 +53,9 @@ test('the unit of the network half can execute nothing but the runtime, write no
 })
 
 for (const unit of ['x0xd.service', 'x0xd-executor.service', 'x0xd-network.service', 'rexd.service']) {
-  test(`${unit} is ready when it says so, where its systemd can hear that, and is left alone where its configuration is wrong`, () => {
+  test(`${unit} reports when it is ready if systemd supports that, and does not restart after a configuration error`, () => {
     const text = readFileSync(join(DEPLOY, unit), 'utf8')
-    // In this order: who does not know the second keeps to the first.
+    // The order matters, because a systemd that does not know the second type uses the first one.
     assert.match(text, /^Type=exec\nType=notify-reload$/m)
     const of = settings(unit)
     assert.equal(of.get('OpenFile'), '/run/systemd/notify:x0x-notify')
@@ -63,7 +66,7 @@ for (const unit of ['x0xd.service', 'x0xd-executor.service', 'x0xd-network.servi
   })
 }
 
-test('what strangers can make the network half take has an end', () => {
+test('the network unit has limits for tasks, memory and processor time', () => {
   const network = settings('x0xd-network.service')
   assert.deepEqual(
     ['TasksMax', 'MemoryMax', 'CPUQuota'].map((key) => network.get(key)),
@@ -71,9 +74,9 @@ test('what strangers can make the network half take has an end', () => {
   )
 })
 
-test('a restart of the executor, also by an upgrade of the package, passes nothing on to the network process before runs have ended', () => {
+test('a restart of the executor unit does not restart the network unit before the executor starts again', () => {
   const required = new Set(['x0xd-network.service'])
-  // Restarts are passed on to the units that require the restarted one.
+  // systemd restarts the units that require a restarted unit.
   for (const unit of required) for (const one of (settings(unit).get('Requires') ?? '').split(' ').filter(Boolean)) required.add(one)
   assert.ok(required.has('x0xd-api.socket'))
   assert.ok(!required.has('x0xd-executor.service'))
@@ -86,14 +89,14 @@ test('a restart of the executor, also by an upgrade of the package, passes nothi
 const PLIST = 'import json, plistlib, sys; print(json.dumps(plistlib.load(open(sys.argv[1], "rb"))))'
 const parsedPlist = spawnSync('python3', ['-c', PLIST, join(DEPLOY, 'x0xd.plist')], { encoding: 'utf8' })
 
-test('what launchd is given is a property list', { skip: parsedPlist.error === undefined ? false : 'needs python3' }, () => {
+test('the launchd file is a valid property list', { skip: parsedPlist.error === undefined ? false : 'needs python3' }, () => {
   assert.equal(parsedPlist.status, 0, parsedPlist.stderr)
   const { Label, ProgramArguments, KeepAlive, RunAtLoad } = JSON.parse(parsedPlist.stdout) as Record<string, unknown>
   assert.deepEqual([Label, RunAtLoad, KeepAlive], ['org.x0x.x0xd', true, { SuccessfulExit: false }])
   assert.match(String(ProgramArguments), /^\S+\/node,\S+\/x0x\/dist\/x0xd\.mjs$/)
 })
 
-/** What `systemctl enable` would link for this unit. */
+/** Makes the link that `systemctl enable` would make for this unit. */
 const enable = (dir: string, unit: string): void => {
   const target = /^WantedBy=(\S+)$/m.exec(readFileSync(join(dir, unit), 'utf8'))?.[1]
   assert.ok(target, `${unit} has no [Install]`)
@@ -101,10 +104,10 @@ const enable = (dir: string, unit: string): void => {
   symlinkSync(`../${unit}`, join(dir, `${target}.wants`, unit))
 }
 
-/** Lines that a systemd from before 253 or 254 does not know, and passes over. */
+/** Lines that systemd versions before 253 or 254 do not know and ignore. */
 const NEWER = /DelegateSubgroup|notify-reload|OpenFile/
 
-/** The words of systemd about booting this host's own units with these enabled, beside another service's socket. */
+/** Output of systemd about a boot of this host with these units and another service's socket enabled. */
 const bootProblems = async (t: TestContext, units: readonly string[], change: (text: string) => string = String): Promise<string> => {
   const dir = await tempDir(t)
   for (const file of readdirSync(DEPLOY).filter((name) => /\.(?:service|socket)$/.test(name)))
@@ -114,7 +117,7 @@ const bootProblems = async (t: TestContext, units: readonly string[], change: (t
   writeFileSync(join(dir, 'beside.socket'), '[Socket]\nListenStream=/run/beside.sock\n[Install]\nWantedBy=sockets.target\n')
   writeFileSync(join(dir, 'beside.service'), '[Service]\nExecStart=/bin/true\n')
   for (const unit of [...units, 'beside.socket']) enable(dir, unit)
-  // The trailing colon adds the directories that systemd itself looks into.
+  // The trailing colon adds systemd's default directories.
   const env = { ...process.env, SYSTEMD_UNIT_PATH: `${dir}:` }
   const { status, stdout, stderr } = spawnSync('systemd-analyze', ['verify', '--man=no', 'multi-user.target'], { encoding: 'utf8', env })
   assert.equal(status, 0, stderr)
@@ -126,12 +129,12 @@ const bootProblems = async (t: TestContext, units: readonly string[], change: (t
 
 const TWO_UNITS = ['x0xd-executor.socket', 'x0xd-api.socket', 'x0xd-network.service']
 for (const units of [['x0xd.service'], TWO_UNITS, [...TWO_UNITS, 'x0xd-executor.service'], ['x0xd-network.service']]) {
-  test(`a host boots with ${units.join(', ')} enabled without an ordering cycle`, needsSystemd, async (t) => {
+  test(`a host with ${units.join(', ')} enabled boots without an ordering cycle`, needsSystemd, async (t) => {
     assert.equal(await bootProblems(t, units), '')
   })
 }
 
-test('a socket of the API that belonged to sockets.target would be found', needsSystemd, async (t) => {
+test('a socket of the API in sockets.target would cause an ordering cycle', needsSystemd, async (t) => {
   const inSockets = (text: string): string => text.replace('DefaultDependencies=no\n', '')
   assert.match(await bootProblems(t, TWO_UNITS, inSockets), /ordering cycle/)
 })
