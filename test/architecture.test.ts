@@ -12,25 +12,25 @@ const sources = readSources(ROOT, 'src')
 type RuleName = keyof typeof RULES
 
 const STATEMENTS: Record<RuleName, string> = {
-  names: 'files are kebab-case, say what they are, and are in a known folder',
-  resolved: 'every relative import names a file of ours with its extension',
+  names: 'file names are specific and in kebab-case, and every file is in a known folder',
+  resolved: 'every relative import names an existing source file with its extension',
   layers: 'a folder imports only itself and folders before it',
-  programs: 'a program imports nothing of another program',
-  cycles: 'there is no cycle of imports, types included',
-  barrels: 'there is no barrel and no default export',
-  owners: 'each library has its owner',
-  identityCrypto: 'keys, signatures and ciphers of node:crypto stay in identity/',
-  pureProtocol: 'protocol/ takes bytes and gives values, without I/O, clock or chance',
-  noShell: 'nothing is ever started through a shell',
-  boundary: 'the network process knows the executor only by executor-api',
-  processes: 'each program loads only what it may',
-  apart: 'the library x0x/client imports only the protocol',
-  page: 'the page is itself, the protocol and how text is shown, and nobody imports it',
-  quietImports: 'importing a file does nothing',
-  entryPoints: 'the entry points are these and no others, and no file is forgotten',
+  programs: 'a program does not import from another program',
+  cycles: 'imports do not form a cycle, not even imports of types',
+  barrels: 'no file is a barrel or has a default export',
+  owners: 'a package is imported only by the folders and files that may use it',
+  identityCrypto: 'only identity/ uses keys, signatures and ciphers of node:crypto',
+  pureProtocol: 'protocol/ uses no I/O, no clock and no random numbers',
+  noShell: 'no program is started through a shell',
+  boundary: 'code of the network process uses the executor only through executor-api',
+  processes: 'each program loads only the files and packages that it may load',
+  apart: 'the SDK (x0x/client) imports only the protocol',
+  page: 'the page imports only itself, the protocol and the display of text, and no other code imports it',
+  quietImports: 'importing a file has no side effects',
+  entryPoints: 'the entry points are exactly the listed files, and every other file is imported',
   sizes: 'a file has at most 350 lines of code and a function at most 60',
-  typeNames: 'an exported type has a name of its own',
-  smallFiles: 'a file below 40 lines is started, loaded on demand, imported by three files, or a listed exception',
+  typeNames: 'no two files export types with the same name',
+  smallFiles: 'a file below 40 lines is an entry point, loaded on demand, imported by three files, or a listed exception',
 }
 
 test('the rules have read every source file', () => {
@@ -47,7 +47,7 @@ test('the rules have read every source file', () => {
   }
 })
 
-test('every folder of src/ has its place in the order of imports', () => {
+test('every folder of src/ has a position in the order of imports', () => {
   const folders = readdirSync(join(ROOT, 'src'), { withFileTypes: true }).map((entry) => entry.name)
   assert.deepEqual(
     folders.filter((name) => !LAYERS.includes(name)),
@@ -59,7 +59,7 @@ for (const [name, statement] of Object.entries(STATEMENTS)) {
   test(statement, () => assert.deepEqual(RULES[name as RuleName](sources), []))
 }
 
-/** Files that break exactly the rule they stand under. */
+/** Files that break exactly the rule of their key. */
 const BAD: Record<RuleName, Record<string, string>[]> = {
   names: [
     { 'src/base/fooBar.ts': 'export const a = 1' },
@@ -210,12 +210,12 @@ const BAD: Record<RuleName, Record<string, string>[]> = {
 const parsed = (files: Record<string, string>): Source[] => Object.entries(files).map(([path, text]) => parseSource(path, text))
 
 for (const [name, examples] of Object.entries(BAD)) {
-  test(`the rule "${STATEMENTS[name as RuleName]}" fails on what breaks it`, () => {
+  test(`the rule "${STATEMENTS[name as RuleName]}" fails for files that break it`, () => {
     for (const files of examples) assert.notDeepEqual(RULES[name as RuleName](parsed(files)), [], JSON.stringify(files))
   })
 }
 
-test('what the rules allow passes all of them', () => {
+test('files that follow the rules pass all of them', () => {
   const good = parsed({
     'src/base/log.ts': "import { pino } from 'pino'\nexport const log = () => pino()",
     'src/executor-api/client.ts': `${'// why\n'.repeat(39)}export const client = () => import('../base/log.ts')`,

@@ -11,7 +11,7 @@ import { lineOf } from './support/line-of.ts'
 const PAGE = readFileSync(join(import.meta.dirname, '../docs/ai-agents.md'), 'utf8')
 const ACCEPTANCE = readFileSync(join(import.meta.dirname, 'acceptance.md'), 'utf8')
 
-/** Under which key each runtime has its servers. */
+/** Keys under which the different AI agents list their servers. */
 const SERVERS = ['mcpServers', 'mcp_servers', 'servers', 'context_servers'] as const
 
 interface Entry {
@@ -25,7 +25,7 @@ const blocks = (language: string): string[] =>
 const entryOf = (file: Record<string, unknown>): Entry[] =>
   SERVERS.flatMap((key) => Object.values((file[key] ?? {}) as Record<string, Entry>))
 
-test('every file for a runtime of agents that is shown is one, and starts the server as it may be started', () => {
+test('every configuration of an AI agent on the page is valid, and starts x0x mcp with valid options', () => {
   const json = blocks('json').map((text) => JSON.parse(text) as Record<string, unknown>)
   const toml = blocks('toml').map((text) => parseToml(text, 'ai-agents.md', 'bad_config', { bigints: true }).value)
   const all = [...json, ...toml].flatMap(entryOf)
@@ -44,7 +44,7 @@ test('every file for a runtime of agents that is shown is one, and starts the se
   assert.deepEqual(new Set(entries.map(({ args }) => args[2])).size, 8)
 })
 
-test('every requirement of both specifications has its one line, with where it is and what proves it', () => {
+test('every requirement of both specifications has exactly one row, with its place and its proof', () => {
   const rows = [...ACCEPTANCE.matchAll(/^\| ([RX]\d+) \| (.+?) \| (.+?) \| (`(?:test|e2e)\/.+?) \| .*\|$/gm)]
   const numbered = (letter: string, count: number): string[] => Array.from({ length: count }, (_, at) => `${letter}${at + 1}`)
   assert.deepEqual(

@@ -12,7 +12,7 @@ interface Row {
   readonly shown: string
 }
 
-/** Rows of the two tables: number, what, how, and what shows it. Whether a test that is cited is there, test/docs-cited.test.ts says. */
+/** Rows of the two tables with number, claim, mechanism and proof. test/docs-cited.test.ts checks that cited tests exist. */
 const rowsOf = (markdown: string): Row[] =>
   [...markdown.matchAll(/^\| ([OB]\d+)(?: \||:) (.+?) \| (.+?) \| (.+) \|$/gm)].map(([, id = '', what = '', how = '', shown = '']) => ({
     id,
@@ -21,7 +21,7 @@ const rowsOf = (markdown: string): Row[] =>
     shown,
   }))
 
-/** A test by its title, or the decision why it does not apply. */
+/** Returns rows that have neither a test by its title nor an existing decision why they do not apply. */
 const unproven = (rows: readonly Row[], isThere: (file: string) => boolean): string[] =>
   rows
     .filter(({ shown }) => {
@@ -30,7 +30,7 @@ const unproven = (rows: readonly Row[], isThere: (file: string) => boolean): str
     })
     .map(({ id }) => id)
 
-test('every claim of the specification and every known way around has its one line, with what shows it', () => {
+test('every requirement and every known attack on approvals has exactly one row with its proof', () => {
   const rows = TABLES.flatMap((page) => rowsOf(readFileSync(join(import.meta.dirname, page), 'utf8')))
   const numbered = (letter: string, count: number): string[] => Array.from({ length: count }, (_, at) => `${letter}${at + 1}`)
   assert.deepEqual(
@@ -43,7 +43,7 @@ test('every claim of the specification and every known way around has its one li
   )
 })
 
-test('a line without a test, and one that a decision explains which is not there, would be found', () => {
+test('a row without a test, and a row with a missing decision, are found', () => {
   const page = [
     '| O1 | a | b | `test/x.test.ts`: it holds |',
     '| O2 | a | b | see above |',

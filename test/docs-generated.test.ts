@@ -12,7 +12,7 @@ const PAGES = globSync(['README.md', 'docs/*.md', 'test/*.md'], { cwd: ROOT }).m
   (page) => [page, readFileSync(join(ROOT, page), 'utf8')] as const,
 )
 
-test('every generated section of a page is what the code says now (npm run docs)', async () => {
+test('every generated section of a page is up to date (npm run docs)', async () => {
   for (const [page, text] of PAGES) assert.equal(await filledPage(text, SECTIONS), text, page)
 })
 
@@ -24,7 +24,7 @@ test('every section that the code writes is on a page', () => {
   )
 })
 
-test('an outdated, an unknown and an unclosed section are each found', async () => {
+test('outdated, unknown and unclosed sections are found', async () => {
   const sections = { facts: () => 'new' }
   const page = (name: string, end = '<!-- end -->') => `# A\n\n<!-- generated: ${name} -->\n\nold\n\n${end}\n`
   assert.equal(await filledPage(page('facts'), sections), page('facts').replace('old', 'new'))
@@ -33,7 +33,7 @@ test('an outdated, an unknown and an unclosed section are each found', async () 
   await assert.rejects(filledPage(`${page('facts')}\n<!-- end -->\n`, sections), /an end has no section/)
 })
 
-test('a limit that has no row is found, and so is a row of a limit that does not exist', () => {
+test('a limit without a row and a row for a missing limit are found', () => {
   const row = ['Arguments', '{MAX_ARGV_TOKENS}', ''] as const
   const unlisted = unlistedLimits({ Commands: [row] }, 'MAX_ARGV_BYTES')
   assert.ok(unlisted.includes('wire.MAX_STDIN_BYTES'))

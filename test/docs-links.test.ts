@@ -9,7 +9,7 @@ const PAGES = ['README.md', 'CHANGELOG.md', ...globSync(['docs/**/*.md', 'proto/
 
 const withoutBlocks = (markdown: string): string => markdown.replaceAll(/^( *)```[^]*?^\1```$/gm, '')
 
-/** As the common renderers name a heading: lower case, words joined by dashes, a number behind one that was there before. */
+/** Anchors that common renderers give to headings. They are in lower case with dashes between words, and repeated ones have a number. */
 const anchorsOf = (markdown: string): Set<string> => {
   const anchors = new Set<string>()
   for (const [, heading = ''] of withoutBlocks(markdown).matchAll(/^#{1,6} (.+)$/gm)) {
@@ -28,7 +28,7 @@ interface Link {
   readonly anchor: string | undefined
 }
 
-/** Links to what is here, without those of code. */
+/** Returns links to files of the repository, without those in code. */
 const linksOf = (page: string, markdown: string): Link[] =>
   [
     ...withoutBlocks(markdown)
@@ -51,7 +51,7 @@ const readOf = (file: string): string | null => {
   return !existsSync(path) ? null : file.endsWith('.md') ? readFileSync(path, 'utf8') : ''
 }
 
-test('no link and no anchor of a page is dead', () => {
+test('every link and anchor of a page leads to an existing target', () => {
   const pages = PAGES.map((page) => [page, readFileSync(join(ROOT, page), 'utf8')] as const)
   assert.ok(pages.flatMap(([page, text]) => linksOf(page, text)).length > 300)
   assert.deepEqual(
@@ -60,7 +60,7 @@ test('no link and no anchor of a page is dead', () => {
   )
 })
 
-test('the front page of docs leads to each page, and each page leads back to it', () => {
+test('the front page of docs links to each page, and each page links back to it', () => {
   const pages = globSync('docs/*.md', { cwd: ROOT }).filter((page) => page !== 'docs/README.md')
   const read = (page: string) => new Set(linksOf(page, readFileSync(join(ROOT, page), 'utf8')).map(({ file }) => relative('.', file)))
   const front = read('docs/README.md')
@@ -76,7 +76,7 @@ test('the front page of docs leads to each page, and each page leads back to it'
   )
 })
 
-test('a link to what is not there would be found, by its file and by its anchor', () => {
+test('a link to a missing file or anchor is found', () => {
   const page = '# A & b\n\n[x](y.md) [x](#a--b) [x](#c) [x](z.md#d) [x](z.md#e) `[x](code.md)` [x](https://example.org)\n\n```\n# c\n```\n'
   const read = (file: string): string | null => (file === 'docs/z.md' ? '## D\n' : file === 'docs/a.md' ? page : null)
   assert.deepEqual(deadLinks('docs/a.md', page, read), ['docs/a.md: docs/y.md', 'docs/a.md: docs/a.md#c', 'docs/a.md: docs/z.md#e'])

@@ -10,7 +10,7 @@ const ROOT = join(import.meta.dirname, '..')
 const PAGE = readFileSync(join(ROOT, 'docs/troubleshoot.md'), 'utf8')
 const SOURCES = globSync('src/**/*.ts', { cwd: ROOT }).map((file) => readFileSync(join(ROOT, file), 'utf8').replaceAll(String.raw`\'`, "'"))
 
-/** What programs print, of the tables of symptoms: whatever stands as code in the first cell. */
+/** Texts that programs print, from the code in the first column of the symptom tables. */
 const symptoms = (markdown: string): string[] =>
   markdown
     .split(/^\| you see .*$/m)
@@ -19,7 +19,7 @@ const symptoms = (markdown: string): string[] =>
     .flatMap((line) => [...(/^\| (.+?) \| /.exec(line)?.[1] ?? '').matchAll(/`([^`]+)`/g)].map(([, text = '']) => text))
     .filter((text) => !text.startsWith('--') && !/^x0xd? /.test(text))
 
-/** What `x0x exec` says of each denial, and of each way in which a run is ended. */
+/** Texts of `x0x exec` for each denial and for each way in which a run ends. */
 const spoken = (): string[] => {
   const facts: RunFacts = { agent: 'bob', argv: ['true'], timed: false, own: null }
   const exit = { type: 'exit', request_id: '', code: 0, signal: null, denial_reason: null, incomplete: false, message: null } as const
@@ -29,7 +29,7 @@ const spoken = (): string[] => {
   return [...DENIAL_REASONS.flatMap((reason) => denialLines(reason, facts)), ...ends]
 }
 
-/** `…` stands for what differs. */
+/** Parts of a text around `…`, which replaces variable parts. */
 const partsOf = (text: string): string[] =>
   text
     .split('…')
@@ -46,7 +46,7 @@ const isSaid = (text: string, spokenLines: readonly string[]): boolean =>
     })
   })
 
-test('every text that the page of symptoms shows is one that our programs print', () => {
+test('the programs print every text of the symptom page', () => {
   const [texts, said] = [symptoms(PAGE), spoken()]
   assert.ok(texts.length > 40, `${texts.length} texts`)
   assert.deepEqual(
@@ -55,7 +55,7 @@ test('every text that the page of symptoms shows is one that our programs print'
   )
 })
 
-test('a text that no program prints would be found', () => {
+test('a text that no program prints is found', () => {
   const page =
     '| you see | x | y |\n|---|---|---|\n| `the local daemon does not answer` | a | b |\n| `the local daemon is … asleep` | a | b |\n\n`no row`\n'
   assert.deepEqual(symptoms(page), ['the local daemon does not answer', 'the local daemon is … asleep'])

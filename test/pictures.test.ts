@@ -21,7 +21,7 @@ const pages = ['README.md', ...globSync(['docs/**/*.md', 'bench/*.md'], { cwd: R
   .map((file) => readFileSync(join(ROOT, file), 'utf8'))
   .join('\n')
 
-test('every picture of a terminal is of a scene that is played, and is shown on a page', () => {
+test('every terminal picture belongs to a scene and is shown on a page', () => {
   const drawn = globSync('terminal-*.svg', { cwd: IMAGES }).map((file) => basename(file, '.svg'))
   assert.deepEqual(drawn.toSorted(), Object.keys(SCENES).toSorted(), 'npm run pictures')
   for (const name of drawn) assert.ok(pages.includes(`images/${name}.svg`), `no page shows ${name}`)
@@ -31,7 +31,7 @@ test('every picture of the page is shown in the documentation', () => {
   for (const file of globSync('page-*.png', { cwd: IMAGES })) assert.ok(pages.includes(`images/${file}`), `no page shows ${file}`)
 })
 
-test('the lines typed in a picture are those of its scene, and the programs still take them', () => {
+test('the typed lines of a picture match its scene, and the programs still accept them', () => {
   for (const [name, { panes }] of Object.entries(SCENES)) {
     const typed = svgRows(svgOf(name)).flatMap((row) => /^(\w+)\$ (.+)$/.exec(row)?.slice(1, 3).join(' ') ?? [])
     assert.deepEqual(
@@ -47,7 +47,7 @@ test('the lines typed in a picture are those of its scene, and the programs stil
   }
 })
 
-test('every command and option in the picture of the help is there', () => {
+test('every command and option in the picture of the help exists', () => {
   const shown = svgRows(svgOf('terminal-help')).flatMap((row) => /^ {2}(?=[-a-z])(?!x0x )(\S+(?:, --\S+)?)/.exec(row)?.[1] ?? [])
   const help = helpText([X0X])
   assert.ok(shown.length > 20)
@@ -57,7 +57,7 @@ test('every command and option in the picture of the help is there', () => {
   )
 })
 
-test('a picture is small, has both colour schemes, and asks for nothing', () => {
+test('a picture is small, has both colour schemes, and loads no other file', () => {
   for (const file of globSync(['docs/images/*.svg', 'bench/*.svg'], { cwd: ROOT })) {
     const svg = readFileSync(join(ROOT, file), 'utf8')
     assert.ok(svg.length < MAX_BYTES, file)
