@@ -26,9 +26,16 @@ export const APPROVALS: CommandSpec = {
   ],
   notes: ['The approval service is part of x0xd. Without x0xd, use x0x desk. A request without an answer is denied.'],
   commands: [
-    { name: 'pending', text: 'List open approval requests, oldest first' },
-    { name: 'approve', text: 'Allow a request once', arguments: [ID], options: [PERMIT, YES], exits: EXITS },
-    { name: 'deny', text: 'Deny a request', arguments: [ID], options: [PERMIT, YES], exits: EXITS },
+    { name: 'pending', otherWords: ['ls', 'show'], text: 'List open approval requests, oldest first' },
+    {
+      name: 'approve',
+      otherWords: ['allow', 'accept'],
+      text: 'Allow a request once',
+      arguments: [ID],
+      options: [PERMIT, YES],
+      exits: EXITS,
+    },
+    { name: 'deny', otherWords: ['refuse', 'reject'], text: 'Deny a request', arguments: [ID], options: [PERMIT, YES], exits: EXITS },
     {
       name: 'allow-always',
       text: 'Allow a request and later ones like it',

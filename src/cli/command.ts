@@ -48,6 +48,8 @@ export interface CommandSpec {
   readonly programs?: readonly string[]
   /** This installation does not have the `programs`. */
   readonly elsewhere?: true
+  /** Words that other programs use for this. As an unknown command, each suggests this one. */
+  readonly otherWords?: readonly string[]
   /** Advice after an unknown option. */
   readonly hint?: string
 }

@@ -40,6 +40,7 @@ const TEXTS: Readonly<Record<string, string>> = {
 
 export const EXEC: CommandSpec = {
   ...PLAIN_EXEC,
+  otherWords: ['run', 'ssh'],
   text: 'Run a command on one host or many',
   usage: 'HOST... [options] -- COMMAND [ARGS...]',
   arguments: [

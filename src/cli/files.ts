@@ -22,6 +22,7 @@ export const COPY_FLEET_OPTIONS: readonly OptionSpec[] = [
 
 export const CP: CommandSpec = {
   name: 'cp',
+  otherWords: ['copy', 'scp', 'push', 'pull'],
   text: 'Copy files to or from an agent',
   usage: '[options] SOURCE... DESTINATION',
   arguments: [{ flags: '[paths...]', text: 'HOST:/PATH on an agent, or a local path' }],
@@ -57,6 +58,7 @@ export const CP: CommandSpec = {
 
 export const LS: CommandSpec = {
   name: 'ls',
+  otherWords: ['dir', 'list'],
   text: 'List files of an agent',
   arguments: [{ flags: '<place>', text: 'HOST:/PATH' }],
   options: [

@@ -47,10 +47,11 @@ export const didYouMean = (word: string, candidates: readonly string[], prefix =
     .map((candidate) => ({ candidate, distance: distanceOf(word, candidate), length: Math.max(word.length, candidate.length) }))
     .filter(({ candidate, distance, length }) => candidate.length > 1 && distance <= MAX_EDITS && 1 - distance / length > MIN_ALIKE)
   const best = Math.min(...close.map(({ distance }) => distance))
-  const similar = close.filter(({ distance }) => distance === best).map(({ candidate }) => `${prefix}${candidate}`)
-  if (similar.length === 0) return ''
-  return `. Did you mean ${similar.length > 1 ? 'one of ' : ''}${similar.sort().join(', ')}?`
+  return suggestion(close.filter(({ distance }) => distance === best).map(({ candidate }) => `${prefix}${candidate}`))
 }
+
+const suggestion = (words: readonly string[]): string =>
+  words.length === 0 ? '' : `. Did you mean ${words.length > 1 ? 'one of ' : ''}${[...words].sort().join(', ')}?`
 
 /** Makes the error of an invalid line. `command` is the one whose help to read. */
 export type UsageError = (problem: string, command: string) => AppError
@@ -228,8 +229,9 @@ const unknownCommand = (path: CommandPath, word: string, usage: UsageError): App
     return usage(`"${word}" is not in this single file. It comes with the npm or Debian package`, pathText(path))
   if (programs.includes(word))
     return usage(`global options are not supported before "${word}"; set X0X_DATA_DIR or X0X_NAME instead`, `${pathText(path)} ${word}`)
+  const meant = commands.filter(({ otherWords = [] }) => otherWords.includes(word)).map(({ name }) => name)
   const names = [...commands.map(({ name }) => name), ...(elsewhere ? [] : programs)]
-  return usage(`unknown command "${word}"${didYouMean(word, names)}`, pathText(path))
+  return usage(`unknown command "${word}"${suggestion(meant) || didYouMean(word, names)}`, pathText(path))
 }
 
 /** Parses the words after a program's name. Throws the error of `usage` for an invalid line. */

@@ -35,6 +35,7 @@ export const ATTACH: CommandSpec = {
 
 export const RUNS: CommandSpec = {
   name: 'runs',
+  otherWords: ['run', 'jobs'],
   text: 'List and manage detached runs',
   options: [
     { flags: '--refresh', text: 'Ask each target for results that are not known yet' },
@@ -66,6 +67,7 @@ export const RUNS: CommandSpec = {
     { name: 'cancel', text: 'Stop runs', arguments: [IDS], options: [OF_SESSION] },
     {
       name: 'forget',
+      otherWords: ['rm', 'delete', 'remove'],
       text: 'Delete runs and their output',
       arguments: [IDS],
       options: [OF_SESSION, { flags: '--here', text: 'Delete only the record on this machine' }],

@@ -112,6 +112,7 @@ const OUTGOING: OptionSpec = { flags: '--outgoing', text: 'Use the request log i
 
 export const AUDIT: CommandSpec = {
   name: 'audit',
+  otherWords: ['log', 'logs', 'history'],
   text: 'Show and verify the audit log',
   group: true,
   examples: ['x0x audit tail --lines 50 --follow', 'x0x audit timeline', 'x0x audit verify'],
@@ -168,7 +169,7 @@ export const CONTACTS: CommandSpec = {
     "x0x contacts select 'web[1-20]' role=db",
   ],
   commands: [
-    { name: 'list', text: 'List all contacts' },
+    { name: 'list', otherWords: ['ls', 'show'], text: 'List all contacts' },
     {
       name: 'import',
       text: 'Verify and save a card',
@@ -201,7 +202,7 @@ export const CONTACTS: CommandSpec = {
       examples: ["x0x contacts select 'web[1-20]' '!web7'", 'x0x contacts select @prod role=db --fold'],
       notes: ['It prints one host per line, with its labels.'],
     },
-    { name: 'remove', text: 'Delete a contact', arguments: [NAME] },
+    { name: 'remove', otherWords: ['rm', 'delete'], text: 'Delete a contact', arguments: [NAME] },
   ],
 }
 

@@ -114,6 +114,7 @@ const INIT: CommandSpec = {
 
 const INVITE: CommandSpec = {
   name: 'invite',
+  otherWords: ['pair', 'add'],
   text: 'Pair with another machine',
   usage: '[options] NAME [-- COMMAND [ARGS...]]',
   arguments: [{ flags: '<name>', text: 'Your name for the other agent' }, { flags: '[argv...]' }],
@@ -138,6 +139,7 @@ export const FIRST_COMMANDS: readonly CommandSpec[] = [INIT, INVITE, JOIN]
 
 const id: CommandSpec = {
   name: 'id',
+  otherWords: ['whoami'],
   text: 'Show the agent, machine and name of this daemon',
   commands: [
     {
@@ -267,6 +269,7 @@ const X0X_WHOLE: CommandSpec = {
     DOCTOR,
     {
       name: 'peers',
+      otherWords: ['status', 'nodes', 'hosts', 'ps'],
       text: 'List connected and discovered agents',
       options: [{ flags: '--graph', text: 'Draw the peers with their latency' }],
     },
