@@ -4,6 +4,7 @@ import type { DeskCounts } from '../desk/open-desk.ts'
 import type { Query } from '../executor-api/messages.ts'
 import type { Snapshot } from '../executor-api/snapshot.ts'
 import type { JournalStatus } from '../journal/journal.ts'
+import { entriesFor, pairKey } from '../policy/mesh/acl.ts'
 import type { ContactRecord, TrustEvaluation } from '../protocol/api-answers.ts'
 import type { AgentId, MachineId } from '../protocol/ids.ts'
 import { DENIAL_REASONS } from '../protocol/reasons.ts'
@@ -99,9 +100,7 @@ export class Views {
 
   snapshot(): Snapshot {
     const { inForce, revocations } = this.#deps
-    const pairs = new Map(
-      inForce.acl.allow.map(({ agent_id, machine_id }) => [`${agent_id}:${machine_id}`, [agent_id, machine_id] as [string, string]]),
-    )
+    const pairs = new Map(inForce.acl.allow.map((entry) => [pairKey(entry), [entry.agent_id, entry.machine_id] as [string, string]]))
     return {
       contacts: this.#contacts(),
       groups: this.#init.groups,
@@ -133,7 +132,7 @@ export class Views {
       agent_id,
       machine_id,
       ...trustEvaluator.judge(agent_id, machine_id),
-      in_acl: inForce.acl.allow.some((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id),
+      in_acl: entriesFor(inForce.acl, { agent_id, machine_id }).length > 0,
       contact: contact && contactRecord(contact, revocations),
     }
   }

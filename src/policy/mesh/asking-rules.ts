@@ -6,7 +6,7 @@ import type { CommandPattern } from '../approval/ask-rules.ts'
 import { type Meaning, meaningOf } from '../approval/meanings.ts'
 import { SCRUBBED_PATH } from '../environment.ts'
 import { quoteArgv, warnOfMetacharacter } from '../tokens.ts'
-import type { Acl, AllowEntry, AllowedCommand, AskPattern, EntryAsking } from './acl.ts'
+import { type Acl, type AllowEntry, type AllowedCommand, type AskPattern, type EntryAsking, entriesFor } from './acl.ts'
 import { refuseFileCommand } from './file-grants.ts'
 import { coversAll } from './match.ts'
 
@@ -123,8 +123,8 @@ export const lintAsking = (acl: Acl): string[] => [
 ]
 
 /** All commands of the pair precede its patterns; of several patterns, the first match applies. */
-const lintUnreached = ({ allow }: Acl, entry: AllowEntry, pattern: AskPattern): string[] => {
-  const own = allow.filter(({ agent_id, machine_id }) => agent_id === entry.agent_id && machine_id === entry.machine_id)
+const lintUnreached = (acl: Acl, entry: AllowEntry, pattern: AskPattern): string[] => {
+  const own = entriesFor(acl, entry)
   const command = own.flatMap(({ commands }) => commands).find((one) => covers(one, pattern))
   if (command !== undefined) return [`has no effect: line ${command.line} allows it without approval; remove one of the two`]
   const patterns = own.flatMap(({ asking }) => asking.patterns)

@@ -9,7 +9,7 @@ import type { AgentsApproval } from '../approval/statements.ts'
 import { findExecutable } from '../executable.ts'
 import { type Permit, type PermitFields, type RunCaps, sealPermit } from '../permit.ts'
 import type { Slot, Slots } from '../slots.ts'
-import type { Acl, AllowEntry } from './acl.ts'
+import { type Acl, type AllowEntry, entriesFor } from './acl.ts'
 import { type FileRunPermit, findFileGrant, permitFileCommand } from './authorize-file.ts'
 import type { ApprovedReads } from './file-asking.ts'
 import { type Intent, resolveCaps } from './intent.ts'
@@ -239,7 +239,7 @@ const entriesOf = (principal: Principal, acl: Acl, argv?: readonly string[]): re
   if (sender !== null) return denied(sender.gate, sender.reason, sender.detail)
   if (acl.enabled !== true) return denied('enabled', 'exec_disabled', `exec is not enabled in ${acl.source ?? 'any ACL file'}`)
   if (argv?.length === 0) return denied('argv', 'argv_not_allowed', 'argv is empty')
-  const entries = acl.allow.filter((entry) => entry.agent_id === principal.agent_id && entry.machine_id === principal.machine_id)
+  const entries = entriesFor(acl, principal)
   return entries.length === 0 ? denied('pair', 'agent_machine_not_in_acl', unlistedDetail(principal, acl)) : entries
 }
 

@@ -7,7 +7,7 @@ import { interpreterName, mayRunOthers, opaqueNote } from '../escapes.ts'
 import { isWithin } from '../sandbox/autostart-places.ts'
 import { pathsIn, scriptOf } from '../scripts.ts'
 import { quote, quoteArgv } from '../tokens.ts'
-import { type Acl, type AllowEntry, type AllowedCommand, isStdinOpen } from './acl.ts'
+import { type Acl, type AllowEntry, type AllowedCommand, isStdinOpen, pairKey } from './acl.ts'
 import type { AclSignature } from './acl-bundle.ts'
 import { type AskingCounts, countAsking, lintAsking } from './asking-rules.ts'
 import { CONFINEMENT_KEYS, type EnforcementProbe, UNCONFINED } from './confinement.ts'
@@ -171,7 +171,7 @@ const lintSlot = (prefix: string): string[] => {
 const lintFiles = (acl: Acl): string[] => {
   const earlier = new Map<string, FileGrant[]>()
   return acl.allow.flatMap((entry, entryIndex) => {
-    const key = `${entry.agent_id}:${entry.machine_id}`
+    const key = pairKey(entry)
     const before = earlier.get(key) ?? []
     earlier.set(key, before)
     return entry.files.flatMap((grant, index) => {

@@ -7,6 +7,7 @@ import {
   type RunLimits,
   isStdinOpen,
   outlivesLonger,
+  pairKey,
 } from './acl.ts'
 import { fewerApprovers, filesBeyond } from './compare-files.ts'
 import { type Confinement, umaskOf } from './confinement.ts'
@@ -52,11 +53,11 @@ const inWords = (found: readonly Found[], as: keyof WiderRight): Beyond[] =>
 /** Permissions of `next` that `old` may lack. Sound but incomplete: each command must be covered by one command of the same pair. */
 const beyond = (old: Acl, next: Acl): Found[] => {
   const found = wholeFile(old, next)
-  const pairs = Map.groupBy(old.allow, pairOf)
+  const pairs = Map.groupBy(old.allow, pairKey)
   const listed = Map.groupBy(old.enabled ? placesOf(old.allow) : [], shapeOf)
   const earlier = new Map<string, AllowedCommand[]>()
   for (const entry of next.allow) {
-    const before = pairs.get(pairOf(entry)) ?? []
+    const before = pairs.get(pairKey(entry)) ?? []
     // This counts even if exec is disabled: a pair in the ACL is not an unlisted peer and has its own rate limits.
     if (before.length === 0) found.push(of(entry, null, [NO_ENTRY]))
     if (!next.enabled) continue
@@ -74,7 +75,7 @@ const beyond = (old: Acl, next: Acl): Found[] => {
 }
 
 const filesOfPairs = (old: ReadonlyMap<string, readonly AllowEntry[]>, { allow }: Acl): Found[] =>
-  [...Map.groupBy(allow, pairOf)].flatMap(([pair, entries]) =>
+  [...Map.groupBy(allow, pairKey)].flatMap(([pair, entries]) =>
     filesBeyond(old.get(pair) ?? [], entries).map(({ entry: { agent_id, machine_id }, grant, right, wider }) => ({
       agent_id,
       machine_id,
@@ -84,13 +85,11 @@ const filesOfPairs = (old: ReadonlyMap<string, readonly AllowEntry[]>, { allow }
     })),
   )
 
-const pairOf = ({ agent_id, machine_id }: AllowEntry): string => `${agent_id}:${machine_id}`
-
 const placesOf = (entries: readonly AllowEntry[]): MatchedCommand[] =>
   entries.flatMap((entry) => entry.commands.map((command) => ({ entry, command })))
 
 /** Only commands of the same pair, program and length can match the same argv. */
-const shapeOf = ({ entry, command: { argv } }: MatchedCommand): string => JSON.stringify([pairOf(entry), argv[0], argv.length])
+const shapeOf = ({ entry, command: { argv } }: MatchedCommand): string => JSON.stringify([pairKey(entry), argv[0], argv.length])
 
 const of = ({ agent_id, machine_id, line }: AllowEntry, command: AllowedCommand | null, rights: readonly WiderRight[]): Found => ({
   agent_id,

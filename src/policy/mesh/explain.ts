@@ -7,7 +7,7 @@ import { scrubbedEnvironment } from '../environment.ts'
 import type { RunCaps } from '../permit.ts'
 import { Slots } from '../slots.ts'
 import { quote, quoteArgv } from '../tokens.ts'
-import type { Acl, AllowEntry } from './acl.ts'
+import { type Acl, type AllowEntry, entriesFor } from './acl.ts'
 import { GATES, type Gate, type Verdict, authorize } from './authorize.ts'
 import { type Confinement, confinementText } from './confinement.ts'
 import { isAskedAbout, needsApproval, whyAsked } from './file-asking.ts'
@@ -127,10 +127,7 @@ const filesOf = ({
 }: ExplainRequest): { readonly grant: ExplainedGrant; readonly asks: ExplainedAsking | null } | null => {
   const command = acl.enabled ? parseFileCommand(argv) : null
   if (command === null) return null
-  const found = findGrant(
-    acl.allow.filter((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id),
-    command,
-  )
+  const found = findGrant(entriesFor(acl, { agent_id, machine_id }), command)
   if (found === null) return null
   const { entry, grant } = found
   const { description, discoverable } = entry

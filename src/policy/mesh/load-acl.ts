@@ -223,10 +223,10 @@ export class AclInForce {
   }
 
   /** Replaces the ACL at once if the new one allows the same, and in addition only something to this agent on this machine. */
-  extend(next: LoadedAcl, { agent_id, machine_id }: Pick<AllowEntry, 'agent_id' | 'machine_id'>): boolean {
+  extend(next: LoadedAcl, pair: Pick<AllowEntry, 'agent_id' | 'machine_id'>): boolean {
     const { more, less } = compareAcl(this.#loaded.acl, next.acl)
-    const isOnlyFor = more.every((one) => one.agent_id === agent_id && one.machine_id === machine_id)
-    if (less.length > 0 || !isOnlyFor || next.status !== this.#loaded.status) return false
+    const isOnlyForPair = more.every(({ agent_id, machine_id }) => agent_id === pair.agent_id && machine_id === pair.machine_id)
+    if (less.length > 0 || !isOnlyForPair || next.status !== this.#loaded.status) return false
     this.#loaded = next
     return true
   }

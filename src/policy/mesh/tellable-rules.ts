@@ -3,7 +3,7 @@ import { findMetacharacter, literalOf, parseForeignArgv } from '../../protocol/a
 import { MAX_ARGV_BYTES, MAX_ARGV_TOKENS, MAX_RULES, MAX_RULES_BYTES, MAX_RULES_ITEMS } from '../../protocol/limits/wire.ts'
 import type { DenialReason } from '../../protocol/reasons.ts'
 import type { ExecRule } from '../../protocol/wire/exec.ts'
-import { type Acl, type AllowEntry, isStdinOpen } from './acl.ts'
+import { type Acl, type AllowEntry, entriesFor, isStdinOpen, pairKey } from './acl.ts'
 import { type Principal, senderDenial } from './authorize.ts'
 import { type MatchedCommand, coversAll, overlap } from './match.ts'
 import { type Reached, type RuleCaps as Caps, reachedFiles } from './tellable-files.ts'
@@ -54,11 +54,10 @@ export class RuleBook {
     if (acl !== this.#of) this.#read.clear()
     this.#of = acl
     if (!acl.enabled) return Promise.resolve(NOTHING)
-    const { agent_id, machine_id } = principal
-    const key = `${agent_id}:${machine_id}`
+    const key = pairKey(principal)
     const known = this.#read.get(key)
     if (known !== undefined) return known
-    const entries = acl.allow.filter((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id)
+    const entries = entriesFor(acl, principal)
     if (entries.length === 0) return Promise.resolve(NOTHING)
     const rules = tellable(entries, time)
     this.#read.set(key, rules)

@@ -1,6 +1,6 @@
 import { errorText } from '../../base/errors.ts'
 import { type AclBesideDaemon, notInForceLines } from '../../doctor/loaded-acl.ts'
-import type { Acl, AllowEntry } from '../../policy/mesh/acl.ts'
+import { type Acl, type AllowEntry, pairKey } from '../../policy/mesh/acl.ts'
 import { explain, explanationText } from '../../policy/mesh/explain.ts'
 import { type FileGrant, ruleOf } from '../../policy/mesh/file-grants.ts'
 import { type LoadAclInit, loadAcl } from '../../policy/mesh/load-acl.ts'
@@ -40,7 +40,7 @@ const fileNoteOf = (entry: AllowEntry, grant: FileGrant, right: 'read' | 'write'
 
 /** What each pair of agent and machine may run on this host, in the order of the file. */
 const pairsOf = (acl: Acl, contacts: readonly Named[]): PagePolicy['pairs'] => {
-  const pairs = Map.groupBy(acl.allow, ({ agent_id, machine_id }) => `${agent_id} ${machine_id}`)
+  const pairs = Map.groupBy(acl.allow, pairKey)
   return [...pairs.values()].map((entries) => {
     const { agent_id, machine_id } = entries[0]!
     return {
