@@ -5,7 +5,7 @@ import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { ANNOUNCE_DOMAIN, signedCard } from '../../src/protocol/wire/card.ts'
 import { RECORD_TTL_MS } from '../../src/protocol/limits/wire.ts'
 
-/** An agent's record of the hash table, as its daemon makes it. */
+/** An agent's record for the DHT, as its daemon makes it. */
 export const recordOf = async (
   by: AgentSigner,
   issued: number,

@@ -1,7 +1,7 @@
 import type { ApprovalRequest } from '../../src/protocol/desk/approval-request.ts'
 import { questionOf as anyQuestion } from './questions.ts'
 
-/** A question as policy makes it of `git push` by a local agent, with what a test changes. */
+/** An approval request as policy creates it for `git push` by a local agent. `changed` replaces fields. */
 export const questionOf = (changed: Partial<ApprovalRequest> = {}): ApprovalRequest =>
   anyQuestion({
     session_id: null,

@@ -11,11 +11,11 @@ import { mcpPlace, startMcp, X0X, type McpServer, type McpSettings } from './mcp
 import { until } from './mesh-of-daemons.ts'
 import { tempDir } from './temp-dir.ts'
 
-/** A window of a human at a desk, who decides what the test says. */
+/** An approval client whose decisions the test makes. */
 export interface Human {
   readonly desk: ApprovalClient
   readonly news: readonly ApprovalServiceEvent[]
-  /** The next question that this human has not been given yet. */
+  /** Returns the next approval request that this approver has not seen yet. */
   question(): Promise<PendingApprovalRequest>
   decide(question: PendingApprovalRequest, decision: Decision): Promise<{ readonly grant_id: string | null }>
   close(): void
@@ -26,9 +26,9 @@ export interface DeskProcess {
   readonly paths: DataPaths
   readonly child: ChildProcess
   said(): string
-  /** A window that counts as one. */
+  /** Connects the client of an approver. */
   human(name?: string): Promise<Human>
-  /** What a human sets for an agent, by its label. */
+  /** Sets the execution modes of the agent with this label. */
   modes(agent: string, modes: Partial<ModeOverride>): Promise<void>
   stop(signal?: NodeJS.Signals): Promise<void>
 }
@@ -83,7 +83,7 @@ export const startDesk = async (t: TestContext, flags: readonly string[] = []): 
   return { paths, child, said: () => said, human: async (name = 'a human') => humanAt(t, paths, name), modes, stop }
 }
 
-/** An agent's tools whose commands run on this host, and wait for a human where no list has them. */
+/** An AI agent's MCP server. Its commands run on this machine, and wait for an approver unless a list names them. */
 export const askingMcp = async (
   t: TestContext,
   desk: Pick<DeskProcess, 'paths'>,

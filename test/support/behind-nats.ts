@@ -14,7 +14,7 @@ export interface BehindNats {
 
 const addresses = async (daemon: TestDaemon): Promise<string[]> => (await daemon.get<{ addresses: string[] }>('/agent')).addresses
 
-/** Alice on the left may run `commandsOf` the mesh on bob on the right, and has of him the address through ray alone. */
+/** Alice is behind one NAT and bob behind another. She may run `commandsOf(mesh)` on bob, and only has his address via the relay. */
 export const behindNats = async (
   t: TestContext,
   commandsOf: (mesh: MeshOfDaemons) => AclEntry['commands'],

@@ -17,7 +17,7 @@ import { startCli, until, type CliResult } from './mesh-of-daemons.ts'
 
 const dist = (name: string): string => fileURLToPath(new URL(`../../dist/${name}`, import.meta.url))
 
-/** Numbers of calls and runs from here on are the intruder's; the honest half never counts this far. */
+/** Call and run numbers from this one on belong to the intruder. The honest network process never counts this far. */
 const ASIDE = 2 ** 40
 
 const shifted = <M extends ToExecutor | ToNetwork>(message: M, by: number): M => ({
@@ -27,14 +27,14 @@ const shifted = <M extends ToExecutor | ToNetwork>(message: M, by: number): M =>
 })
 
 /**
- * Stands between a real network half and its executor, and so is what a captured network half is: it
- * records and withholds what the real one says, and speaks beside it on the same channel, with its links.
+ * Sits between a real network process and its executor process, and so behaves like a compromised network process.
+ * It records and withholds the real messages, and sends its own on the same channel and links.
  */
 export class Tap {
   /** Payloads, in order. */
   readonly said: Uint8Array[] = []
   readonly heard: Uint8Array[] = []
-  /** What the executor hears in place of what the real half says. */
+  /** Replaces each message from the network process by the messages that the executor process receives. */
   rewrite: ((message: ToExecutor) => readonly ToExecutor[]) | null = null
   /** The intruder. */
   readonly aside: FakeNetwork
@@ -62,19 +62,19 @@ export class Tap {
     }
   }
 
-  /** The next message of this type does not reach the executor. */
+  /** Keeps the next message of this type from the executor process. */
   async withhold<T extends ToExecutor['type']>(type: T): Promise<Extract<ToExecutor, { type: T }>> {
     const { promise, resolve } = Promise.withResolvers<ToExecutor>()
     this.#withhold = { type, resolve }
     return (await promise) as Extract<ToExecutor, { type: T }>
   }
 
-  /** Says this to the executor in the real half's name. */
+  /** Sends a message to the executor process in the name of the network process. */
   say(message: ToExecutor): void {
     this.#executor.write(encodeFrame(toExecutor.encode(message)))
   }
 
-  /** Says this to the real half in the executor's name. */
+  /** Sends a message to the network process in the name of the executor process. */
   tell(message: ToNetwork): void {
     this.#network.write(encodeFrame(toNetwork.encode(message)))
   }
@@ -107,15 +107,15 @@ const frames = (stream: Duplex, take: (payload: Uint8Array) => void): void => {
   })
 }
 
-/** A real daemon in its second arrangement: the executor's process, and whatever network half is put before it. */
+/** A real daemon with a separate executor process. The test chooses the network process that connects to it. */
 export class SplitDaemon {
   readonly dir: string
   readonly socket: string
   agentId = ''
   machineId = ''
-  /** All that direct connections heard. */
+  /** All bytes that direct connections received. */
   readonly heard: Buffer[] = []
-  /** The present one between the real network half and the executor. */
+  /** The current tap between the real network process and the executor process. */
   tap!: Tap
   #executor!: ChildProcess
   #network: ChildProcess | null = null
@@ -159,7 +159,7 @@ export class SplitDaemon {
     Object.assign(this, { agentId, machineId })
   }
 
-  /** SIGTERM to the executor; answers its exit status. */
+  /** Sends SIGTERM to the executor process and returns its exit status. */
   async stopExecutor(): Promise<number | null> {
     if (this.#executor.exitCode === null && this.#executor.signalCode === null) {
       const gone = once(this.#executor, 'exit')
@@ -169,7 +169,7 @@ export class SplitDaemon {
     return this.#executor.exitCode
   }
 
-  /** The real network half, tapped; answers when its API does. */
+  /** Starts the real network process behind a tap. Resolves when its API answers. */
   async startNetwork(): Promise<void> {
     this.#apart?.client.stop()
     const path = `${this.dir}.tap.sock`
@@ -205,7 +205,7 @@ export class SplitDaemon {
     return result.stdout.toString()
   }
 
-  /** A connection to the executor that nothing honest is on. The one before is closed. */
+  /** Opens a connection to the executor process without an honest network process. Closes the previous one. */
   async connect(): Promise<FakeNetwork> {
     return until('the executor takes another network half', async () => {
       const socket = await this.#open()
@@ -220,7 +220,7 @@ export class SplitDaemon {
     })
   }
 
-  /** A connection that was greeted and from then on is the caller's, paused. */
+  /** Opens a connection, completes the greeting and returns the paused socket. */
   async raw(): Promise<Socket> {
     return until('the executor takes another network half', async () => {
       const socket = await this.#open()
@@ -235,7 +235,7 @@ export class SplitDaemon {
     })
   }
 
-  /** One that comes before the executor has seen the end of the last is turned away. */
+  /** The executor process refuses a connection that arrives before it has seen the previous one end. */
   async #open(): Promise<Socket> {
     this.#apart?.client.stop()
     this.#apart = null

@@ -1,4 +1,4 @@
-/** Runs a program in the strongest cell that can be had where this process was put; prints what held it and where it was. */
+/** Runs a program in the strongest available containment. Prints the program's cgroup, the containment and the exit code. */
 import { ProcessTrees } from '../../src/process/process-trees.ts'
 import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { spawnPermitted } from '../../src/process/spawn.ts'

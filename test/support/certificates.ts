@@ -5,7 +5,7 @@ import { promisify } from 'node:util'
 
 const run = promisify(execFile)
 
-/** Empty, or why certificates cannot be made here; for the titles of tests. */
+/** Empty, or the reason why the tests cannot create certificates. The titles of tests end with it. */
 export const withoutOpenssl = spawnSync('openssl', ['version']).status === 0 ? '' : ' (skipped: no openssl)'
 
 export interface Certificate {
@@ -15,7 +15,7 @@ export interface Certificate {
   readonly key: string
 }
 
-/** Made on the spot, good for a day; without an issuer it signs itself, and others. */
+/** Creates a certificate that is valid for a day. Without an issuer it is a self-signed CA certificate. */
 export const certificate = async (
   dir: string,
   name: string,

@@ -4,7 +4,7 @@ import type { TestContext } from 'node:test'
 
 import { tempDir } from './temp-dir.ts'
 
-/** An environment in which `x0x` is that of the sources, without a daemon of its own. */
+/** An environment in which `x0x` runs from the sources, without a daemon. */
 export const commandInPath = async (t: TestContext): Promise<NodeJS.ProcessEnv> => {
   const bin = await tempDir(t)
   const main = new URL('../../src/programs/x0x/main.ts', import.meta.url).href

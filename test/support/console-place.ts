@@ -22,7 +22,7 @@ export interface Ended {
   readonly stderr: string
 }
 
-/** A program and what it has printed. */
+/** A running program and all its output. */
 export class Watched {
   readonly child: ChildProcess
   readonly ended: Promise<Ended>
@@ -47,7 +47,7 @@ export class Watched {
     return this.child.pid ?? 0
   }
 
-  /** Resolves with what is found when it has printed it, on either stream. */
+  /** Waits until either stream has printed a match, and returns the match. */
   async printed(wanted: RegExp): Promise<RegExpExecArray> {
     for (;;) {
       const found = wanted.exec(this.stdout) ?? wanted.exec(this.stderr)
@@ -64,7 +64,7 @@ export class Watched {
   }
 }
 
-/** A connection to a host, line by line. */
+/** A connection to a console host, read line by line. */
 export class RawClient {
   readonly socket: Socket
   readonly #lines: AsyncIterator<string>
@@ -79,14 +79,14 @@ export class RawClient {
     this.socket.write(`${typeof message === 'string' ? message : JSON.stringify(message)}\n`)
   }
 
-  /** Null where the host has closed the connection. */
+  /** Returns null if the host has closed the connection. */
   async next(): Promise<Record<string, unknown> | null> {
     const { done, value } = await this.#lines.next()
     return done === true ? null : (JSON.parse(value) as Record<string, unknown>)
   }
 }
 
-/** A home and a socket of their own, so that no host of whoever runs the tests is touched. */
+/** A temporary home and socket, so that the tests touch no console host of the user. */
 export class ConsolePlace {
   readonly dir: string
   readonly socket: string
@@ -110,7 +110,7 @@ export class ConsolePlace {
     return place
   }
 
-  /** A program with these words; `program`: `x0x` in place of `rexec`; `stdout`: a descriptor of ours in place of what is watched; `through`: words before it that start it. */
+  /** Starts `rexec`, or `program`, with these words. `stdout` replaces the captured stdout. `through` is a command prefix. */
   begin(
     words: readonly string[],
     {
@@ -133,7 +133,7 @@ export class ConsolePlace {
     return watched
   }
 
-  /** A host that listens. */
+  /** Starts a host that listens. */
   async host(words: readonly string[] = ['--start-host'], options: Parameters<ConsolePlace['begin']>[1] = {}): Promise<Watched> {
     const host = this.begin(words, options)
     await host.printed(/rexec transcript: /)
@@ -149,7 +149,7 @@ export class ConsolePlace {
     return client.ended
   }
 
-  /** One command, as Codex in our directory. */
+  /** Runs one command as the client Codex in the directory of this test. */
   async run(argv: readonly string[], words: readonly string[] = [], stdin: string | Buffer = ''): Promise<Ended> {
     return this.rexec(['--whoami', 'Codex', '--dir', this.dir, ...words, '--', ...argv], { stdin })
   }
@@ -163,7 +163,7 @@ export class ConsolePlace {
     return new RawClient(this.socket)
   }
 
-  /** All entries of all transcripts, oldest first, when there are so many: a reply does not wait for them. */
+  /** Waits for this number of entries in all transcripts, and returns them oldest first. A reply can arrive before its entry. */
   async entries(count: number): Promise<TranscriptEntry[]> {
     let found = await this.#entries()
     await until(async () => {

@@ -22,7 +22,7 @@ const unless = (problem: string | null): { skip?: string } => (problem === null 
 
 export const hasBwrap = findExecutable('bwrap').kind === 'found'
 export const isRoot = process.geteuid?.() === 0
-/** What a test needs that this host may not have. */
+/** Requirements of tests that this machine may not meet. */
 export const needs = {
   cgroup: unless(cgroupProblem),
   pids: unless(pidsProblem),
@@ -31,7 +31,7 @@ export const needs = {
   root: unless(isRoot ? null : 'needs root'),
 }
 
-/** Cells of a kind, whose groups are gone with the test; judged for what a run asks of them. */
+/** Opens the containment `choice` for runs with these limits. The test fails if a control group remains at its end. */
 export const openCells = async (t: TestContext, choice: ContainmentChoice, asked: Partial<Confinement> = {}): Promise<ProcessTrees> => {
   const trees = await ProcessTrees.open({ cleanup: null, log: silent }, { choice, dataDir: null })
   t.after(async () => {
@@ -42,14 +42,14 @@ export const openCells = async (t: TestContext, choice: ContainmentChoice, asked
   return trees
 }
 
-/** Starts an argv confined. */
+/** Starts an argv in a containment. */
 export const startConfined = async (
   t: TestContext,
   argv: readonly string[],
   { choice = 'auto', confinement = {}, ...options }: StartOptions & { choice?: ContainmentChoice },
 ): Promise<StartedProcess> => start(t, argv, { ...options, confinement, trees: await openCells(t, choice, confinement) })
 
-/** A program that every user may execute, below a directory that every user may enter. */
+/** A copy of a program that every user may execute, in a directory that every user may enter. */
 export const openToAll = async (t: TestContext, program: string): Promise<string> => {
   const directory = await temporaryDirectory(t)
   await chmod(directory, 0o755)

@@ -1,6 +1,6 @@
 import { Duplex } from 'node:stream'
 
-/** Counts how often something is written to it, however much: each is a call of the system, and wakes whoever reads. */
+/** Counts writes of any size. Each write is a system call and wakes the reader. */
 export class CountedWrites extends Duplex {
   writes = 0
   written = Buffer.alloc(0)

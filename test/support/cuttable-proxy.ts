@@ -2,29 +2,29 @@ import type { Socket } from 'node:net'
 
 import { TcpProxy } from './tcp-proxy.ts'
 
-/** A TCP path between two programs that can be cut, or go silent, while both ends believe in it. */
+/** A TCP proxy that a test can cut or silence while both ends still consider the connection open. */
 export class CuttableProxy extends TcpProxy {
-  /** What goes silent says nothing of its end either. */
+  /** Sockets whose end the proxy does not pass on. */
   readonly #mute = new Set<Socket>()
   readonly #far = new Set<Socket>()
   #silent = false
   #refusing = false
   #swallowing = false
-  /** Bytes that were read and not passed on. */
+  /** Number of bytes that were read and not forwarded. */
   swallowed = 0
 
-  /** Every connection is reset. */
+  /** Resets every connection. */
   cut(): void {
     for (const socket of this.sockets) socket.resetAndDestroy()
   }
 
-  /** Nothing passes any more, in either direction, and nobody is told. */
+  /** Stops forwarding in both directions without closing any connection. */
   silence(): void {
     this.#silent = true
     this.stall()
   }
 
-  /** What is connected now goes silent; whoever connects anew gets through. */
+  /** Silences the existing connections. New connections work. */
   stall(): void {
     for (const socket of this.sockets) {
       this.#mute.add(socket)
@@ -32,18 +32,18 @@ export class CuttableProxy extends TcpProxy {
     }
   }
 
-  /** The far ends lose what is connected now; the near ones are not told, and nothing answers them. */
+  /** Closes the far ends of the existing connections. The near ends stay open but receive no more data. */
   cutFar(): void {
     this.stall()
     for (const socket of this.#far) socket.resetAndDestroy()
   }
 
-  /** What comes is read, and goes nowhere, until `allow`. */
+  /** Reads and discards all data until `allow`. */
   swallow(): void {
     this.#swallowing = true
   }
 
-  /** Every connection is reset, and nobody gets through until `allow`. */
+  /** Resets every connection, and refuses new ones until `allow`. */
   refuse(): void {
     this.#refusing = true
     this.cut()

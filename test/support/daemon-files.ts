@@ -2,7 +2,7 @@ import { existsSync, readFileSync } from 'node:fs'
 
 const hasMachineId = existsSync('/etc/machine-id') && /^[0-9a-f]{32}$/.test(readFileSync('/etc/machine-id', 'utf8').trim())
 
-/** What a daemon leaves in its directory when it has stopped: who it is, what it is told and what it has asked. */
+/** The files in the directory of a stopped daemon: its identity, its settings and its request log. */
 export const FILES_OF_STOPPED: readonly string[] = [
   'agent.key',
   'api-token',

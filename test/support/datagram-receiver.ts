@@ -14,7 +14,7 @@ sleep 1000 unless $reads;
 while (defined recv($socket, my $message, 65536, 0)) { print "$message\n" }
 `
 
-/** A real datagram socket of this host, and what came to it. */
+/** A real datagram socket on this machine, with the messages that it received. */
 export class DatagramReceiver {
   readonly #child: ChildProcess
   #text = ''
@@ -23,7 +23,7 @@ export class DatagramReceiver {
     this.#child = child
   }
 
-  /** `reads`: else it takes nothing, and its queue fills. */
+  /** If `reads` is false, the receiver never reads, so its queue fills. */
   static async start(t: Pick<TestContext, 'after'>, path: string, { reads = true } = {}): Promise<DatagramReceiver> {
     const child = spawn('/usr/bin/perl', ['-e', SCRIPT, path, reads ? '1' : ''], { stdio: ['ignore', 'pipe', 'inherit'] })
     const receiver = new DatagramReceiver(child)
@@ -33,12 +33,12 @@ export class DatagramReceiver {
     return receiver
   }
 
-  /** Whole messages, in the order in which they came. */
+  /** Complete messages, in order of arrival. */
   get messages(): string[] {
     return this.#text.split('\n').slice(1, -1)
   }
 
-  /** Resolves when it holds. */
+  /** Resolves when the condition holds. */
   async has(condition: (messages: readonly string[]) => boolean): Promise<void> {
     while (!condition(this.messages)) await once(this.#child.stdout!, 'data')
   }

@@ -13,23 +13,23 @@ import { silent } from './processes.ts'
 import { questionOf } from './approval-request.ts'
 import { tempDir } from './temp-dir.ts'
 
-/** The store as a human sees it: any JSON. */
+/** The approval store as an operator sees it, which can be any JSON. */
 type StoreJson = Record<string, ReturnType<typeof JSON.parse>>
 
 export const OPERATOR_KEY = new Uint8Array(32).fill(7)
 
-/** A desk that runs in this process, in a data directory of its own. */
+/** An approval service that runs in this process with a temporary data directory. */
 export interface DeskPlaceHandle {
   readonly paths: DataPaths
-  /** For an engine of the same process. */
+  /** The link that the engine in the same process uses. */
   readonly link: DeskLink
   engine(name?: string): DeskSocketLink
   human(name?: string): Promise<ApprovalClient>
-  /** The lines of the journal, as objects. */
+  /** The lines of the approval log, as objects. */
   journal(): Promise<Record<string, unknown>[]>
-  /** What the file of the store says. */
+  /** The content of the store's file. */
   store(): Promise<StoreJson>
-  /** Writes the store as a human would by hand. */
+  /** Changes the file of the store, as an operator would do by hand. */
   writeStore(change: (store: StoreJson) => void): Promise<void>
   stop(): Promise<void>
   restart(): Promise<void>
@@ -39,9 +39,9 @@ export interface DeskPlaceInit {
   readonly askTimeoutMs?: number
   readonly clock?: Clock
   readonly dir?: string
-  /** The directory of the journal, instead of the data directory. */
+  /** The directory of the approval log, if it differs from the data directory. */
   readonly journal?: string
-  /** Of everybody, in the store; by default what is not listed is asked. */
+  /** The default security mode in the store. By default, unlisted commands need an approval. */
   readonly security?: string
 }
 
@@ -100,7 +100,7 @@ export const deskPlace = async (t: Pick<TestContext, 'after'>, init: DeskPlaceIn
   }
 }
 
-/** A question that waits, and a human who is told of it. */
+/** An approval request that waits, and an approver who has received it. */
 export const questionWaiting = async (place: DeskPlaceHandle, question: ApprovalRequest = questionOf(), human?: ApprovalClient) => {
   const told = human ?? (await place.human())
   await told.subscribe(() => undefined)

@@ -6,13 +6,13 @@ import type { Decision } from '../../src/protocol/desk/approval-request.ts'
 import type { DeskPlaceHandle } from './desk-place.ts'
 import { soon } from './local-engine.ts'
 
-/** A human who watches a desk, and what he heard. */
+/** An approver who watches an approval service, and everything that the approver received. */
 export interface DeskWatcher {
   readonly human: ApprovalClient
   readonly asked: readonly PendingApprovalRequest[]
-  /** Questions that ended, by their ids. */
+  /** IDs of the approval requests that ended. */
   readonly settled: readonly string[]
-  /** The question that came as this one, from 1. */
+  /** Returns the n-th approval request that arrived, counted from 1. */
   next(count?: number): Promise<PendingApprovalRequest>
 }
 
@@ -31,7 +31,7 @@ export const watching = async (desk: DeskPlaceHandle): Promise<DeskWatcher> => {
   return { human, asked, settled, next }
 }
 
-/** Decides about exactly what was shown. */
+/** Decides on exactly the permit that was shown. */
 export const decide = async (
   human: ApprovalClient,
   { question_id, question }: PendingApprovalRequest,

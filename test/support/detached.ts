@@ -12,7 +12,7 @@ import { soon } from './local-engine.ts'
 export const DETACH_KEYS = 'detach = true'
 export const never = (): AbortSignal => new AbortController().signal
 
-/** Begins a program of the responder's that must be allowed to outlive its caller. */
+/** Starts a detached program on the target. Fails if the program is denied. */
 export const begin = async (
   pair: ExecPair,
   program: string,
@@ -39,7 +39,7 @@ export const ask = async (
   return pair.detached.start({ agent_id: pair.responder.own.signer.agentId, ...spec }, () => undefined, never())
 }
 
-/** Keeps what it is told. */
+/** Keeps all events that it receives. */
 export class DetachedMemory implements DetachedSink {
   readonly events: DetachedRunEvent[] = []
 
@@ -60,7 +60,7 @@ export class DetachedMemory implements DetachedSink {
   }
 }
 
-/** An encoded Exit of a program that wrote so many bytes, or of a run that was denied. Nobody signed it. */
+/** An encoded Exit without a signature: of a program that wrote these numbers of bytes, or of a denied run. */
 export const exitFrame = (
   wrote: { readonly stdout?: number; readonly stderr?: number } = {},
   denied: DenialReason | null = null,
@@ -92,10 +92,10 @@ export const untilOver = async (pair: ExecPair, target: DetachedTarget): Promise
 
 export const directoryOf = (pair: ExecPair): string => join(pair.responder.dir, 'detached')
 
-/** As if the executor had been killed: what its files say is what they said while it ran. */
+/** Simulates a killed executor process: restarts it with the files as they were during the run. */
 export const crash = async (pair: ExecPair, meddle: (directory: string) => Promise<void> = async () => undefined): Promise<void> => {
   const [directory, copy] = [directoryOf(pair), join(pair.responder.dir, 'copy')]
-  // A record that is being written has another name until it is whole.
+  // A record has a temporary name until it is complete.
   await cp(directory, copy, { recursive: true, filter: (file) => !basename(file).startsWith('.') })
   await pair.restart(async () => {
     await rm(directory, { recursive: true })

@@ -3,11 +3,11 @@ import { once } from 'node:events'
 
 import { cleanEnvironment, cliCommand } from './mesh-of-daemons.ts'
 
-/** A real command line that asks, and what is typed to it. */
+/** A real command-line program that asks questions, and the input that the test types. */
 export interface Talk {
-  /** What came on standard output and standard error together, and the exit status. */
+  /** The exit status, and the text of standard output and standard error together. */
   readonly ended: Promise<{ readonly status: number | null; readonly text: string; readonly stdout: string }>
-  /** The first fitting text behind what was found before. */
+  /** Returns the first match after the previous one. */
   until(pattern: RegExp): Promise<string>
   type(line: string): Promise<void>
   interrupt(): void
@@ -39,7 +39,7 @@ export const talkWith = ([program = '', ...argv]: readonly string[], env: Readon
     until: async (pattern) => {
       for (;;) {
         const found = pattern.exec(text.slice(from))
-        // A word at the very end may still go on.
+        // Later output could extend a match at the very end.
         if (found !== null && (over || from + found.index + found[0].length < text.length)) {
           from += found.index + found[0].length
           return found[0]

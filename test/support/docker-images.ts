@@ -1,4 +1,4 @@
-/** `DIRECTORY NAME…`: what becomes of each image of docker's, as JSON; of the first also what a run in it sees. */
+/** `DIRECTORY NAME…`: unpacks docker images and prints the results as JSON, with the output of a run in each. */
 import { readdir } from 'node:fs/promises'
 
 import { errorText } from '../../src/base/errors.ts'

@@ -7,25 +7,25 @@ import { join } from 'node:path'
 const ROOT = join(import.meta.dirname, '../..')
 const BASH = '/bin/bash'
 
-/** What users read: the README and the pages of docs, without the decisions. */
+/** The pages that users read: the README and docs, without the decisions. */
 export const PAGES = ['README.md', ...globSync('docs/*.md', { cwd: ROOT }).sort()]
 
 export const pageText = (page: string): string => readFileSync(join(ROOT, page), 'utf8')
 
-/** Commands of one block, in order. */
+/** The commands of one block, in order. */
 export interface Block {
-  /** `docs/cli.md:60` */
+  /** The position in the docs, such as `docs/cli.md:60`. */
   readonly at: string
   readonly lines: readonly Typed[]
 }
 
 export interface Typed {
-  /** The machine of the prompt; empty where there is none. */
+  /** The machine in the prompt, or an empty string. */
   readonly who: string
   readonly text: string
 }
 
-/** `sh`: each line is one of a shell. `console`: those with a prompt are. */
+/** In a block of `sh`, each line is a command. In a block of `console`, only lines with a prompt are. */
 const linesOf = (language: string, body: string): Typed[] =>
   body
     .replaceAll(/\\\n\s*/g, '')
@@ -41,20 +41,20 @@ export const blocksOf = (page: string, markdown: string): Block[] =>
     lines: linesOf(language, body),
   }))
 
-/** A program that was started by a line, with its words. */
+/** A program that a line started, with its arguments. */
 export type Call = readonly [string, ...string[]]
 
-/** Directories of the file system of a machine that lines write to; they stand below the stage. */
+/** Directories that documented commands write to, created below the stage. */
 const PLACES = ['etc/x0x', 'usr/local/bin', 'var/lib/x0x', 'var/lib/prometheus/node-exporter', 'run/rexd', 'srv/app']
 const HOME_PLACES = ['.x0x', '.config/fish/completions', 'deploy/compose', 'docs']
 const OF_THE_MACHINE = /(?<![\w.~/-])\/(?=(?:etc|usr|var|run|srv)\/)/g
 
-/** Answers for every program: it notes who was started with which words, and does nothing. */
+/** A stand-in for any program. It only records its name and arguments. */
 const recorder = (calls: string): string => `#!${BASH}\nprintf '%s\\0' "\${0##*/}" "$@" $'\\x1e' >> '${calls}'\n`
 
 /**
- * A shell reads the lines, so that quotes, pipes, redirections, variables and functions are what they are; but on its PATH every
- * program is one that only notes its words. What has no place there is not found, and its line fails.
+ * Runs documented lines in a real shell, so that quotes, pipes, redirections, variables and functions work. On its PATH, every program
+ * is a stand-in that only records its arguments. A program without a stand-in is not found, and its line fails.
  */
 export class Stage {
   readonly #root: string
@@ -72,7 +72,7 @@ export class Stage {
     return new Stage(root)
   }
 
-  /** The programs that a block starts, in the order in which they came. Fails where the shell complains. */
+  /** Returns the programs that a block starts, in order. Fails if the shell reports an error. */
   async calls({ at, lines }: Block): Promise<Call[]> {
     await writeFile(join(this.#root, 'calls'), '')
     const text = lines.map((line) => line.text.replaceAll(OF_THE_MACHINE, `${this.#root}/`)).join('\n')

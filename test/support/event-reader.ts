@@ -9,7 +9,7 @@ export interface Heard {
   readonly params: Readonly<Record<string, unknown>>
 }
 
-/** Whether what was promised has come, when everything that could happen at once has happened. */
+/** True if the promise has settled after everything that could happen at once has happened. */
 export const settled = async (work: void | Promise<void>): Promise<boolean> => {
   let done = work === undefined
   void work?.then(() => (done = true))
@@ -17,7 +17,7 @@ export const settled = async (work: void | Promise<void>): Promise<boolean> => {
   return done
 }
 
-/** A connection that hears `room` messages and is behind from then on, until it is drained. */
+/** A connection that accepts `room` messages and then reports backpressure until it is drained. */
 export class EventReader {
   readonly heard: Heard[] = []
   #room: number
@@ -37,7 +37,7 @@ export class EventReader {
     return this.#room >= 0 ? undefined : this.#behind.promise
   }
 
-  /** As a socket does that goes on, and one that is closed. */
+  /** Continues after backpressure, as a socket does when it drains or closes. */
   drain(room = Number.POSITIVE_INFINITY): void {
     this.#room = room
     this.#behind.resolve()
@@ -45,20 +45,20 @@ export class EventReader {
   }
 }
 
-/** A session and a caller who comes and goes, and what must be true of both after each step. */
+/** A session and a client that attaches and detaches repeatedly. The methods check what must hold after each step. */
 export class Reading {
   readonly #events: RpcSessionEvents
-  /** Sizes of all events, the first has cursor 1. */
+  /** Sizes of all events. The first has cursor 1. */
   readonly #sizes: number[] = []
   readonly #works: Promise<void>[] = []
   #reader: EventReader | null = null
-  /** Of this reader: how many of its messages were looked at. */
+  /** Number of this reader's messages that were checked. */
   #seen = 0
-  /** The last event that it has, or that it was told is missing. */
+  /** Cursor of the last event that the client received, or that was reported as missing. */
   #at = 0
-  /** The last event that ever came to it, or that it said to have: more than that may not be given up. */
+  /** Highest cursor that the client received or named. The session may discard no later event. */
   #taken = 0
-  /** The last that its caller said to have, of those that it was not asked for again. */
+  /** Highest cursor that the client acknowledged, without events that it requested again. */
   #said = 0
 
   constructor(events: RpcSessionEvents) {
@@ -71,7 +71,7 @@ export class Reading {
     if (work !== undefined) this.#works.push(work)
   }
 
-  /** `back`: so many events are asked for a second time. */
+  /** `back` is the number of events that the client requests again. */
   attach(room: number, back: number): void {
     this.lose()
     this.#reader = new EventReader(room)
@@ -101,11 +101,11 @@ export class Reading {
     for (const event of events) at = this.#came(event, at)
     assert.equal(cursor, at)
     assert.equal(cursor, this.#sizes.length, 'nothing is left out')
-    // Who is attached hears the same once more.
+    // An attached client also receives the same events on its connection.
     if (this.#reader === null) this.#at = at
   }
 
-  /** Held and let go as it should be. */
+  /** Checks that writers are paused and resumed as they should be. */
   async check(): Promise<void> {
     await nextTurn()
     this.#look()
@@ -117,7 +117,7 @@ export class Reading {
     if (this.#reader === null && bytes(0) <= MAX_EVENT_LOG_BYTES) assert.ok(!held, 'there is room')
   }
 
-  /** A last caller, who reads everything. */
+  /** Attaches a last client, which reads everything. */
   async finish(): Promise<void> {
     await nextTurn()
     this.attach(Number.POSITIVE_INFINITY, 0)

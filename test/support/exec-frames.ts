@@ -118,5 +118,5 @@ export const anyExecFrame: fc.Arbitrary<ExecFrame> = fc.oneof(
   }),
 )
 
-/** The prefix and the frame: the body of a direct message. */
+/** The body of a direct message: the prefix and the frame. */
 export const encodeExecBody = (frame: ExecFrame): Uint8Array => Buffer.concat([EXEC_PREFIX, execFrame.encode(frame)])

@@ -17,15 +17,15 @@ import { silent } from './processes.ts'
 import { newLifecycleLog } from './lifecycle.ts'
 import type { LifecycleLog } from '../../src/protocol/events/event-log.ts'
 
-/** One end of a stream between two hosts, without a network: what one sends, the other gets in a later turn. */
+/** One end of a stream between two hosts without a network. The other end receives each message in a later turn. */
 export class LocalChannel implements RunChannel {
   readonly link: RunChannel['link']
   readonly streamNonce: Uint8Array
   onBody: (requestId: RequestId, body: Uint8Array) => void = () => undefined
   onClosed: (error: Error | null) => void = () => undefined
-  /** Bodies this end sent. */
+  /** Bodies that this end sent. */
   readonly sent: Uint8Array[] = []
-  /** While false, `send` says that there is no room. */
+  /** While this is false, `send` reports backpressure. */
   room = true
   other!: LocalChannel
   #over = false
@@ -70,7 +70,7 @@ export class LocalChannel implements RunChannel {
     this.end(new Error('reset'))
   }
 
-  /** Both ends learn of it, this one as if the network had done it. */
+  /** Ends the stream on both ends. This end sees an end that the network caused. */
   end(error: Error | null): void {
     if (this.#over) return
     this.#over = true
@@ -83,7 +83,7 @@ export class LocalChannel implements RunChannel {
 }
 
 export interface ExecPair {
-  /** What the requester is told of its runs. */
+  /** Run events that the requester receives. */
   readonly lifecycle: LifecycleLog
   readonly requester: ExecutorHost
   readonly responder: ExecutorHost
@@ -91,30 +91,30 @@ export interface ExecPair {
   readonly rules: RulesClient
   readonly counters: RequesterCounters
   readonly serviceCounters: RequesterCounters
-  /** Of the executor that runs now. */
+  /** The network process of the current target executor. */
   responderNetwork: FakeNetwork
   readonly detached: DetachedClient
-  /** The responder stops and starts again; `between`: on its files, while it is down. */
+  /** Stops and restarts the target. `between` can change its files while it is down. */
   restart(between?: () => Promise<void>): Promise<void>
-  /** The responder's network half dies, and another is started. */
+  /** Ends the target's network process and starts another. */
   replaceNetwork(): Promise<void>
   /** The requester's ends of the streams opened so far. */
   readonly channels: LocalChannel[]
-  /** Who was held to be a stranger and refused. */
+  /** Requesters that were refused as unlisted peers. */
   readonly strangersDenied: RunPeer[]
-  /** The responder's end, before the service has seen it. */
+  /** Receives the target's end of a stream before the service sees it. */
   onIncoming: (channel: LocalChannel) => void
-  /** What a try to reach the responder again comes to; default: another stream. */
+  /** Decides how a reconnection to the target ends. By default it opens another stream. */
   reopen: (silent: boolean, signal: AbortSignal, openChannel: () => Promise<LocalChannel>) => Promise<LocalChannel>
 }
 
 export interface PairOptions extends HostOptions {
-  /** What the requester keeps of traces, and the responder. */
+  /** The traces that the requester keeps, and those of the target. */
   readonly traces?: ConstructorParameters<typeof DetachedClient>[0]['traces']
   readonly peerTraces?: ConstructorParameters<typeof ExecService>[0]['traces']
-  /** False: the responder does not know the requester. */
+  /** If false, the target does not know the requester. */
   readonly befriend?: boolean
-  /** False: the responder's ACL lists another. */
+  /** If false, the target's ACL lists another agent. */
   readonly listed?: boolean
 }
 
@@ -124,7 +124,7 @@ interface Served {
   readonly back: FakeLink
 }
 
-/** Two hosts with real executors and children, the responder allowing what the options say; only the network is missing. */
+/** Two hosts with real executors and child processes, without a network. The target allows what the options list. */
 export const execPair = async (t: TestContext, options: PairOptions): Promise<ExecPair> => {
   const requester = await ExecutorHost.start(t, { acl: false })
   const responder = await ExecutorHost.start(t, { ...options, ...(options.listed !== false && { peers: [requester.own] }) })
@@ -216,7 +216,7 @@ export interface OwnHost {
   readonly client: ExecutorClient
 }
 
-/** A host that allows its own agent what the options say, and a runner that knows no other. */
+/** A host that allows its own agent the commands of the options, and a runner that knows only this host. */
 export const ownHost = async (t: TestContext, options: HostOptions): Promise<OwnHost> => {
   const host = await ExecutorHost.start(t, options)
   await host.stop()

@@ -25,11 +25,11 @@ import { wholeLines, isLifeEvent, type MeshLine } from './journal.ts'
 import { groupCells, silent } from './processes.ts'
 
 export interface HostOptions {
-  /** Shell programs by name; every peer may run each without arguments. Default: `hello`. */
+  /** Shell programs by name. Every peer may run each without arguments. Default: `hello`. */
   readonly scripts?: Readonly<Record<string, string>>
   /** Other allowed argvs. */
   readonly commands?: readonly (readonly string[])[]
-  /** Who is in the ACL, trusted and pinned. Default: one peer. */
+  /** The agents that the ACL lists, trusted and pinned. Default: one peer. */
   readonly peers?: readonly Party[]
   /** Lines of `[exec]`. */
   readonly keys?: string
@@ -40,22 +40,22 @@ export interface HostOptions {
   /** Lines of each command. */
   readonly commandKeys?: string
   readonly enabled?: boolean
-  /** The host itself is in its ACL too. */
+  /** The ACL also lists the host's own agent. */
   readonly listOwn?: boolean
-  /** False: there is no ACL file. */
+  /** If false, the host has no ACL file. */
   readonly acl?: boolean
   readonly clock?: Clock
-  /** Requests are signed for operators only. */
+  /** Only the operator may have requests signed. */
   readonly requireOperatorProof?: boolean
-  /** Whom a run that needs a human is asked of; default: nobody. */
+  /** The approval service for runs that need an approval. Default: none. */
   readonly desk?: DeskLink
-  /** What the executor says. Default: to nobody. */
+  /** Receives the executor's log. By default it is discarded. */
   readonly log?: Logger
-  /** Default: the weak mode. */
+  /** Default: process groups. */
   readonly trees?: ProcessTrees
 }
 
-/** An executor with real keys, files, journal and programs, and a fake network half on its port. */
+/** An executor with real keys, files, audit log and programs, and a fake network process on its port. */
 export class ExecutorHost {
   readonly dir: string
   readonly own: Party = newParty()
@@ -66,7 +66,7 @@ export class ExecutorHost {
   counters!: ExecCounters
   executor!: Executor
   journal: Journal | null = null
-  /** Of what this host asks of others. */
+  /** The request log of this host. */
   outgoing!: Journal
   /** The executor's side of each connection. */
   readonly sessions: NetworkSession[] = []
@@ -87,7 +87,7 @@ export class ExecutorHost {
     }
     await writeFile(host.aclPath, host.#aclText(), { mode: 0o600 })
     t.after(async () => {
-      // Without their network, requesters cannot take Exits, and a stop does not wait for them.
+      // Without a network process, requesters cannot confirm Exits, so a stop need not wait for them.
       await Promise.all(host.sessions.map(async (session) => session.finish()))
       await host.stop()
       await rm(host.dir, { recursive: true, force: true, maxRetries: 10 })
@@ -129,7 +129,7 @@ export class ExecutorHost {
     return join(this.dir, 'bin', name)
   }
 
-  /** Starts on the files that are there: the first time, and again after `stop`. */
+  /** Starts with the files that exist, both at first and after `stop`. */
   async boot(): Promise<void> {
     const clock = this.#options.clock ?? systemClock
     const trees = this.#options.trees ?? (await groupCells())
@@ -185,7 +185,7 @@ export class ExecutorHost {
     await this.outgoing.stop()
   }
 
-  /** A greeted network half. */
+  /** Connects a network process, which has completed the greeting. */
   async connect([ours, theirs] = portPair()): Promise<FakeNetwork> {
     this.sessions.push(this.executor.attach(ours))
     const network = new FakeNetwork(theirs)
@@ -193,7 +193,7 @@ export class ExecutorHost {
     return network
   }
 
-  /** Makes a peer what exec needs: trusted, and pinned to its machine. */
+  /** Trusts a peer and pins it to its machine, as exec requires. */
   async befriend(peer: Party, name = `peer-${peer.signer.agentId.slice(0, 8)}`): Promise<void> {
     await this.contacts.importCard(
       {
@@ -217,7 +217,7 @@ export class ExecutorHost {
     return proveOperation(key, operation, body, at)
   }
 
-  /** What `/diagnostics/exec` counts. */
+  /** The counters of `/diagnostics/exec`. */
   totals(): ExecTotals {
     const acl_summary = {
       loaded_from: '',

@@ -18,11 +18,11 @@ export interface SeenRequest {
 
 type Answer = (request: SeenRequest, response: ServerResponse) => void
 
-/** Stands where a daemon stands, on its unix socket, and says what a daemon that is not well might say. */
+/** Serves a daemon's unix socket and can send answers that a faulty daemon might send. */
 export const fakeDaemon = async (
   t: TestContext,
   answer: Answer,
-  /** A request began; its body may never end. */
+  /** Called when a request begins. The body of the request may never end. */
   asked: (() => void) | ((request: IncomingMessage, response: ServerResponse) => void) = () => undefined,
 ): Promise<{ dir: string; seen: SeenRequest[] }> => {
   const dir = await tempDir(t)
@@ -51,7 +51,7 @@ export const json = (response: ServerResponse, status: number, value: unknown): 
   response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(value))
 }
 
-/** An event of a run as the raw format has it: output, which has its bytes in base64 here, follows its line. */
+/** Encodes a run event in the raw format, where the bytes of output follow their line. In `event`, output is in `data_b64`. */
 export const runEventBytes = (event: object): Buffer => {
   const { data_b64, ...rest } = event as { data_b64?: string }
   if (data_b64 === undefined) return Buffer.from(`${JSON.stringify(rest)}\n`)
@@ -73,14 +73,14 @@ export interface InProcess {
 
 export interface InProcessOptions {
   readonly stdin?: string
-  /** Variables of the command line; without colours if absent. */
+  /** Variables of the command line. By default the output has no colours. */
   readonly env?: Readonly<Record<string, string>>
   /** All three streams are terminals. */
   readonly terminal?: boolean
   readonly onSignal?: CliIo['onSignal']
-  /** Something came out on stdout. */
+  /** Called when something was written to stdout. */
   readonly onOutput?: () => void
-  /** What is written to stdout fails with this. */
+  /** Every write to stdout fails with this error. */
   readonly stdoutFails?: Error
 }
 

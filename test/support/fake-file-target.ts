@@ -7,7 +7,7 @@ import { fileErrorLine, parseFileCommand, type FileCommand } from '../../src/pro
 import { RUN_ID, runOutcome } from './journal-exit.ts'
 import { AGENT, MACHINE } from './rest-server.ts'
 
-/** The time of all files. */
+/** Modification time of all files. */
 export const MTIME = '1970-01-01T00:00:01.000000000Z'
 const TIME = { mtime_ms: 1_000, mtime: MTIME }
 const DIRECTORY = { type: 'directory', size: 0, mode: 0o755, ...TIME }
@@ -16,29 +16,29 @@ export const sha256Of = (bytes: Uint8Array): string => createHash('sha256').upda
 
 const outcomeOf = (over: Partial<RunOutcome>): RunOutcome => runOutcome({ agent_id: AGENT, machine_id: MACHINE, ...over })
 
-/** What a test makes of one run: its outcome, without performing it. */
+/** An outcome that the test chooses for a run, instead of executing it. */
 export type Verdict = Partial<RunOutcome> & { readonly stderr?: string }
 
-/** Performs file commands on files in memory, as the runs of a requester show them. */
+/** Executes file commands on files in memory, and reports them as runs of a requester. */
 export class FakeFileTarget implements Pick<ExecClient, 'run'> {
   readonly files = new Map<string, Buffer>()
   readonly directories = new Set<string>()
   /** Unfinished uploads by their IDs. */
   readonly uploads = new Map<string, Buffer>()
   readonly commands: FileCommand[] = []
-  /** Most runs at once so far. */
+  /** The highest number of concurrent runs so far. */
   mostAtOnce = 0
-  /** Decides a run instead of performing it. */
+  /** Decides a run instead of executing it, unless it returns null. */
   judge: (command: FileCommand, at: number) => Verdict | null = () => null
-  /** Waited for before a command begins. */
+  /** Awaited before a command begins. */
   starting: (command: FileCommand) => Promise<void> = async () => undefined
-  /** Waited for before a command is performed. */
+  /** Awaited before a command is executed. */
   before: (command: FileCommand) => Promise<void> = async () => undefined
   /** Changes the output of a command. */
   falsify: (command: FileCommand, output: Buffer) => Buffer = (_command, output) => output
   #running = 0
 
-  /** Commands of one kind, in the order in which they came. */
+  /** Commands of one kind, in order of arrival. */
   of<O extends FileCommand['op']>(op: O): Extract<FileCommand, { op: O }>[] {
     return this.commands.filter((command) => command.op === op) as Extract<FileCommand, { op: O }>[]
   }

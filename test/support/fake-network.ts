@@ -34,13 +34,13 @@ export interface Party {
 
 export const newParty = (): Party => ({ signer: agentSignerOf(randomBytes(32)), machine: machineKeyOf(randomBytes(32)) })
 
-/** The MAC is the network half's affair; the executor does not look at it. */
+/** Only the network process checks the MAC. The executor process ignores it. */
 const MAC = new Uint8Array(32)
 
-/** Plays the network process of one executor through the real codec, honest or not. */
+/** Plays the network process of one executor through the real codec. It can behave dishonestly. */
 export class FakeNetwork {
   readonly client: ExecutorClient
-  /** The network's end of the port, for writing what no honest half would. */
+  /** The network's end of the port, for bytes that no honest network process would write. */
   readonly duplex: Duplex
   readonly decisions: { link: number; decision: TrustDecision }[] = []
   readonly revocations: { link: number; items: readonly Uint8Array[] }[] = []
@@ -52,7 +52,7 @@ export class FakeNetwork {
     this.client.onLinkRevocations((link, items) => this.revocations.push({ link, items }))
   }
 
-  /** A link that this peer began. */
+  /** A link that this peer opened. */
   async link(peer: Party): Promise<FakeLink> {
     const { machineId } = this.client.identity
     const machines = { machine_initiator: peer.machine.machineId, machine_responder: machineId }
@@ -82,7 +82,7 @@ export class FakeNetwork {
     return new FakeLink(this.client, peer, ready.link, ready.decision, linkM2Core.decode(core).nonce)
   }
 
-  /** A link that the executor began, with this peer's answer. */
+  /** A link that the executor opened, with this peer's answer. */
   async linkOut(peer: Party): Promise<FakeLink> {
     const { machineId } = this.client.identity
     const machines = { machine_initiator: machineId, machine_responder: peer.machine.machineId }
@@ -116,21 +116,21 @@ export interface AskOptions {
   /** Default: the peer itself. */
   readonly signer?: AgentSigner
   readonly nonce?: Uint8Array
-  /** Acknowledge output as it comes; default true. */
+  /** Acknowledge output as it arrives. Default: true. */
   readonly ack?: boolean
-  /** Renew the lease; default true. */
+  /** Renew the lease. Default: true. */
   readonly renew?: boolean
-  /** Say, at the Exit, that the peer has all it wants; default true. */
+  /** After the Exit, report that the peer has received everything. Default: true. */
   readonly over?: boolean
 }
 
-/** One proven peer, as the network process holds it. */
+/** One authenticated peer, as the network process holds it. */
 export class FakeLink {
   readonly client: ExecutorClient
   readonly peer: Party
   readonly number: number
   readonly decision: TrustDecision
-  /** Our nonce in the handshake, which is good for the first request on its stream. */
+  /** Our nonce in the handshake, valid for the first request on its stream. */
   readonly handshakeNonce: Uint8Array | null
 
   constructor(client: ExecutorClient, peer: Party, number: number, decision: TrustDecision, handshakeNonce: Uint8Array | null) {
@@ -175,20 +175,20 @@ export class FakeLink {
     return this.open(nonce, frame, request, options)
   }
 
-  /** The peer comes back for a run, on a stream of this link. Default: from where it was. */
+  /** Resumes a run of the peer on a stream of this link, by default from its last position. */
   async resume(run: Pick<ProbeRun, 'id' | 'request' | 'position'>, from = run.position, options: AskOptions = {}): Promise<ProbeRun> {
     const nonce = options.nonce ?? (await this.nonce())
     const frame = execFrame.encode({ type: 'resume', request_id: run.id, ...from, request_nonce: run.request.stream_nonce })
     return new ProbeRun(this.client, this.client.resumeRun(this.number, nonce, frame), run.request, options, from)
   }
 
-  /** Hands exactly these bytes to the executor. */
+  /** Passes exactly these bytes to the executor. */
   open(nonce: Uint8Array, frame: Uint8Array, request: ExecRequest, options: AskOptions = {}): ProbeRun {
     return new ProbeRun(this.client, this.client.openRun(this.number, nonce, frame), request, options)
   }
 }
 
-/** What the network process says to have `uptime` signed for a stream of this link. */
+/** A call of the network process that asks for a signature of `uptime` for a stream of this link. */
 export const uptimeCall = (link: number, request_id: string): Parameters<ExecutorClient['signRequest']>[0] => ({
   link,
   request_id,
@@ -212,7 +212,7 @@ type FrameOf<T extends ExecFrameType> = Extract<ExecFrame, { type: T }>
 export class ProbeRun {
   readonly frames: ExecFrame[] = []
   readonly id: string
-  /** Settles when the executor has said its last word. */
+  /** Settles when the executor closes the run. */
   readonly closed: Promise<void>
   readonly #client: ExecutorClient
   readonly #port: PeerRunHandle
@@ -239,7 +239,7 @@ export class ProbeRun {
     port.onFrame = (bytes) => this.#take(execFrame.decode(bytes))
   }
 
-  /** The numbers of the frames that come next. */
+  /** The numbers of the next frames. */
   get position(): { stdout: number; stderr: number } {
     return { ...this.#next }
   }
@@ -252,7 +252,7 @@ export class ProbeRun {
     this.#port.send(bytes)
   }
 
-  /** The stream is gone: nothing more is heard here. */
+  /** Drops the stream. Later frames are ignored. */
   lost(): void {
     this.#port.onFrame = () => undefined
     this.#port.lost()
@@ -270,7 +270,7 @@ export class ProbeRun {
     this.send({ type: 'ack', request_id: this.id, stdin: 0, ...this.#next })
   }
 
-  /** The first frame of this type that fits, past or future. */
+  /** Waits for the first matching frame of this type, past or future. */
   async frame<T extends ExecFrameType>(type: T, test: (frame: FrameOf<T>) => boolean = () => true): Promise<FrameOf<T>> {
     const fits = (frame: ExecFrame): boolean => frame.type === type && test(frame as FrameOf<T>)
     const found = this.frames.find(fits)
@@ -278,7 +278,7 @@ export class ProbeRun {
     return new Promise((resolve) => this.#waiting.push({ type, test: fits, resolve: (frame) => resolve(frame as FrameOf<T>) }))
   }
 
-  /** The verified Exit, when everything has come. */
+  /** Waits for all frames and returns the verified Exit. */
   async exit(): Promise<ExecExit> {
     await this.closed
     const last = this.frames.at(-1)
@@ -306,7 +306,7 @@ export class ProbeRun {
 
   #take(frame: ExecFrame): void {
     this.frames.push(frame)
-    // As a requester does that has all it wants.
+    // Acts like a requester that has received everything.
     if (frame.type === 'exit' && this.#options.over !== false) this.#port.over()
     if (frame.type === 'stdout' || frame.type === 'stderr') {
       assert.equal(frame.seq, this.#next[frame.type])

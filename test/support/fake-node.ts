@@ -8,14 +8,14 @@ interface Dial {
   readonly outcome: PromiseWithResolvers<MeshConnection>
 }
 
-/** A mesh node whose dials last until the test ends them: for floods that no real network could hold still. */
+/** A mesh node whose dials wait until the test ends them. It simulates floods that no real network could hold back. */
 export class FakeNode {
   readonly known = new Set<MachineId>()
-  /** Dials at work, oldest first. */
+  /** Pending dials, oldest first. */
   readonly dials: Dial[] = []
   /** Every machine that was ever dialled. */
   readonly dialled: MachineId[] = []
-  /** Whose connection was ended here. */
+  /** Machines whose connections this node aborted. */
   readonly aborted: MachineId[] = []
   readonly reach = { isRelay: (): boolean => false }
   strangers = 0
@@ -59,7 +59,7 @@ export class FakeNode {
     }
   }
 
-  /** As if mDNS had named it. */
+  /** Simulates a discovery by mDNS. */
   find(machineId: MachineId, ...addresses: string[]): void {
     this.#find(machineId, addresses)
   }
@@ -73,7 +73,7 @@ export class FakeNode {
     this.#connected.set(machineId, { ...state, abort, unusedFor: () => unused } as unknown as MeshConnection)
   }
 
-  /** The dials at work reach whom they are for. */
+  /** Completes the pending dials successfully. */
   async answerAll(openedAtMs: number): Promise<void> {
     for (const { machineId, outcome } of this.dials) {
       this.connect(machineId, openedAtMs)
@@ -88,7 +88,7 @@ export class FakeNode {
     this.#lose({ ...connection, ended } as MeshConnection)
   }
 
-  /** Ends the dials at work without success, and lets what follows happen. */
+  /** Fails the pending dials, and waits for the consequences. */
   async failAll(): Promise<void> {
     for (const { outcome } of this.dials) outcome.reject(new AppError('peer_unreachable'))
     await new Promise((resolve) => setImmediate(resolve))

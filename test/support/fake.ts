@@ -1,2 +1,2 @@
-/** An object with only some members of a class: those that a test calls. */
+/** An object with only the members of a class that a test uses. */
 export const fake = <T>(members: Partial<NoInfer<T>>): T => members as T

@@ -1,4 +1,4 @@
-/** Started with whatever a hostile parent leaves: runs the argv behind the first argument in that containment; prints what it prints. */
+/** Runs the argv after the first argument in that containment, with the descriptors of a hostile parent. Prints its output. */
 import { systemClock } from '../../src/base/clock.ts'
 import { ProcessTrees } from '../../src/process/process-trees.ts'
 import { CleanupProcess } from '../../src/process/cleanup-process.ts'

@@ -1,10 +1,10 @@
-// Loaded before each file of tests: whatever a test that failed has left running must not hold the whole run.
+// Loaded before each test file. Processes that a failed test left behind must not block the whole test run.
 import { readFileSync } from 'node:fs'
 import { after } from 'node:test'
 
 import { patient } from './wait-limits.ts'
 
-/** Long enough for what is asked to end in an `after` and not waited for. */
+/** Time for processes that an `after` hook ends without waiting. */
 const GRACE_MS = patient(15_000)
 
 const children = (): number[] => {
@@ -18,7 +18,7 @@ const children = (): number[] => {
 after(() => {
   const give = (): void => {
     const left = children()
-    // On a machine that is busy with others, the runner takes the report late.
+    // On a busy machine, the test runner can be slow to read the report.
     if (left.length === 0 && process.stdout.writableLength > 0) return wait()
     const held = process.getActiveResourcesInfo().join(', ')
     process.stderr.write(`${process.argv[1]}: its tests are over, and this keeps it: ${held}; children ${left.join(', ') || 'none'}\n`)

@@ -1,7 +1,7 @@
 import { open, type FileHandle } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 
-/** What all open files have in common: a mock of a method of it is a fault of the disk. */
+/** The prototype of all open files. Mocking one of its methods simulates a disk fault. */
 export const fileHandles = async (): Promise<FileHandle> => {
   const handle = await open(tmpdir())
   await handle.close()

@@ -7,7 +7,7 @@ import type { TestContext } from 'node:test'
 import { isAppError, type ErrorCode } from '../../src/base/errors.ts'
 import { sealFilePermit, type FileAccess, type FilePermit, type FilePermitFields, type Root } from '../../src/policy/local/file-permit.ts'
 
-/** A directory as a root, as policy would find it now. */
+/** A root for this directory, as policy would resolve it now. */
 export const rootAt = async (path: string): Promise<Root> => {
   const real = await realpath(path)
   const { dev, ino } = await stat(real, { bigint: true })
@@ -18,7 +18,7 @@ type PermitBelow = (path?: string, access?: FileAccess, fields?: Partial<FilePer
 
 const MAX_READ_BYTES = 1_048_576
 
-/** Makes permits for paths below a directory that is the only root. */
+/** Returns a function that makes permits for paths below a directory, which is the only root. */
 export const rootPermits = async (directory: string): Promise<PermitBelow> => {
   const root = await rootAt(directory)
   return (path = '', access = 'read', fields = {}) => {
@@ -27,19 +27,19 @@ export const rootPermits = async (directory: string): Promise<PermitBelow> => {
   }
 }
 
-/** Two directories beside each other: one that is a root, and one that nothing may come from or get into. */
+/** Two adjacent directories. One is a root. The other one is outside, and file commands must never read or change it. */
 export interface Scene {
   readonly inside: string
   readonly outside: string
   readonly root: Root
-  /** For a path below the root. */
+  /** Makes a permit for a path below the root. */
   readonly permit: PermitBelow
 }
 
 export const fileScene = async (t: Pick<TestContext, 'after'>): Promise<Scene> => {
   const base = await mkdtemp(join(await realpath(tmpdir()), 'x0x-fs-'))
   t.after(() => rm(base, { recursive: true, force: true, maxRetries: 10 }))
-  // The user `nobody` is to get there too.
+  // The user `nobody` must be able to enter, too.
   await chmod(base, 0o755)
   const [inside, outside] = [join(base, 'app'), join(base, 'app2')]
   await mkdir(inside)
@@ -47,7 +47,7 @@ export const fileScene = async (t: Pick<TestContext, 'after'>): Promise<Scene> =
   return { inside, outside, root: await rootAt(inside), permit: await rootPermits(inside) }
 }
 
-/** Fails with this code, and with at least this data. Nothing in the message is of our own making on the way. */
+/** Fails with this code and at least these data. Internal paths must not appear in the message. */
 export const refuses = (work: Promise<unknown>, code: ErrorCode, data: Record<string, unknown> = {}): Promise<void> =>
   assert.rejects(work, (error) => {
     assert.ok(isAppError(error, code), `${String(error)}${error instanceof Error ? error.stack : ''}`)
@@ -56,7 +56,7 @@ export const refuses = (work: Promise<unknown>, code: ErrorCode, data: Record<st
     return true
   })
 
-/** Every path below a directory, sorted: what is there, and that nothing else is. */
+/** Every path below a directory, sorted, so that a test also sees unexpected files. */
 export const everythingIn = async (directory: string): Promise<string[]> => {
   const entries = await readdir(directory, { recursive: true, withFileTypes: true })
   return entries.map((entry) => relative(directory, join(entry.parentPath, entry.name))).toSorted()
@@ -64,7 +64,7 @@ export const everythingIn = async (directory: string): Promise<string[]> => {
 
 const NOBODY = 65_534
 
-/** Does something with the rights of a user who owns nothing; as ourselves where we are no root, who may do everything. */
+/** Runs `work` with the rights of a user who owns no files. Without root, it runs with our own rights. */
 export const asNobody = async (work: () => Promise<void>): Promise<void> => {
   if (process.geteuid?.() !== 0) return work()
   process.seteuid?.(NOBODY)

@@ -7,7 +7,7 @@ import { Uploads } from '../../src/fs/uploads.ts'
 /** No command of these tests is recorded. */
 const noRecordings = { begin: async () => assert.fail('nothing is recorded'), ended: () => undefined }
 
-/** What a run needs for file commands and recordings, for tests of other programs. */
+/** The parts of a run that serve file commands and recordings, for tests of other programs. */
 export const noFileRuns = () => ({
   uploads: new Uploads({ clock: systemClock }),
   recordings: noRecordings,

@@ -6,10 +6,10 @@ import * as glob from '../../src/fs/glob.ts'
 import * as list from '../../src/fs/read.ts'
 import type { FilePermit } from '../../src/policy/local/file-permit.ts'
 
-/** The time of a caller who is alone. */
+/** The time slice of a client without competitors. */
 export const alone = (signal: AbortSignal = new AbortController().signal): TimeSlice => new TimeSlicer({ clock: systemClock }).share(signal)
 
-/** The operations that take time, for a caller who is alone. */
+/** The slow file operations, called by a client without competitors. */
 export const editFile = (permit: FilePermit, options: edit.EditRequest): Promise<edit.Edited> => edit.editFile(permit, options, alone())
 export const globFiles = (permit: FilePermit, options: glob.GlobOptions): Promise<glob.Matches> => glob.globFiles(permit, options, alone())
 export const listDirectory = (permit: FilePermit, options: list.ListOptions = {}): Promise<list.Listing> =>

@@ -4,11 +4,11 @@ import type { TestContext } from 'node:test'
 import { sumsOf, type FanoutEventJson, type FanoutHostJson } from '../../src/protocol/api/fanout.ts'
 import { fakeDaemon, json, type SeenRequest } from './fake-daemon.ts'
 
-/** The id of an agent, for tests in which any will do: the same for the same name. */
+/** An agent ID for tests in which any ID will do. The same name gives the same ID. */
 export const agentIdOf = (host: string): string => Buffer.from(host).toString('hex').padEnd(64, '0').slice(0, 64)
 export const requestIdOf = (host: string): string => `01a1fafc-9b07-75d0-b2a2-${agentIdOf(host).slice(0, 12)}`
 
-/** How a host ended that did well, but for what a test says. */
+/** The successful result of a host. `more` replaces fields. */
 export const hostEnd = (host: string, more: Partial<FanoutHostJson> = {}): FanoutHostJson => ({
   host,
   agent_id: agentIdOf(host),
@@ -36,29 +36,29 @@ export const notStarted = (host: string): FanoutHostJson =>
   hostEnd(host, { ...NOT_RUN, end: 'not_started', machine_id: null, request_id: null, error: 'canary_failed', message: 'the first failed' })
 export const unknown = (host: string): FanoutHostJson => hostEnd(host, { ...NOT_RUN, end: 'unknown', message: 'the connection was lost' })
 
-/** A fan-out that this daemon was asked for, and what it says of it. */
+/** A fan-out that this daemon received, and the events that it sends. */
 export interface AskedFanout {
   readonly body: { readonly hosts: readonly string[]; readonly argv: readonly string[]; readonly [key: string]: unknown }
   readonly request: SeenRequest
-  /** The names behind `body.hosts`. */
+  /** The names of the agents in `body.hosts`. */
   readonly hosts: readonly string[]
   say(...events: readonly object[]): void
   output(host: string, text: string | Uint8Array, stream?: 'stdout' | 'stderr'): void
   begun(...hosts: readonly string[]): void
   ended(...hosts: readonly FanoutHostJson[]): void
-  /** The ledger of all that ended, and the end of the answer. */
+  /** Sends the ledger of all results, and ends the answer. */
   close(): void
   readonly response: ServerResponse
 }
 
-/** Stands where a daemon stands that knows `hosts`; `asked` is called for each fan-out when its first event is out. */
+/** A fake daemon that knows `hosts`. It calls `asked` for each fan-out after the first event. */
 export const fleetDaemon = async (
   t: TestContext,
   hosts: readonly string[],
   asked: (fanout: AskedFanout) => void,
   cancelled: (body: Record<string, unknown>) => void = () => undefined,
   refuses: () => boolean = () => false,
-  /** What it calls a host, where that is another name than when it was chosen. */
+  /** The name in events, if it differs from the name at selection. */
   called: (host: string) => string = (host) => host,
 ): Promise<{ dir: string; seen: SeenRequest[] }> =>
   fakeDaemon(t, (request, response) => {

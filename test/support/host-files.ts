@@ -8,11 +8,11 @@ import { peerIdOf } from '../../src/identity/machine-key.ts'
 import { CARD_DOMAIN, type SignedCard } from '../../src/protocol/wire/card.ts'
 import { Contacts } from '../../src/trust/contacts.ts'
 
-// The files of a daemon that does not run, of which there are too many to tell each what it needs to know by its command line.
+// Files for stopped daemons. There are too many daemons to configure each one with command lines.
 
 const CARD_MS = 3_600_000
 
-/** The card of the agent and machine that have their keys there; made where they are not there yet. */
+/** The card of the agent and machine whose keys are in this directory. Missing keys are created. */
 export const signedCardIn = async (dir: string, name: string, addresses: (peerId: string) => readonly string[]): Promise<SignedCard> => {
   await mkdir(dir, { recursive: true, mode: 0o700 })
   const [signer, machine] = [await loadOrCreateAgentKey(dir), await loadOrCreateMachineKey(dir)]
@@ -29,11 +29,11 @@ export const signedCardIn = async (dir: string, name: string, addresses: (peerId
   return signCard(signer, body, CARD_DOMAIN)
 }
 
-/** As it may be imported. */
+/** The card, verified for an import. */
 export const cardIn = async (...of: Parameters<typeof signedCardIn>): Promise<VerifiedCard> =>
   verifyCard(await signedCardIn(...of), CARD_DOMAIN, Date.now())
 
-/** Puts these into its contacts with one write; pinned to their machines where they are trusted. */
+/** Adds contacts with a single write. Trusted contacts are pinned to their machines. */
 export const introduceIn = async (
   dir: string,
   others: readonly { readonly card: VerifiedCard; readonly name?: string }[],
@@ -49,7 +49,7 @@ export const introduceIn = async (
   await Promise.all(changes)
 }
 
-/** Lets each of these run this one command there, in this directory. */
+/** Allows each of these agents to run one command in this directory. */
 export const allowIn = async (
   dir: string,
   whom: readonly Pick<VerifiedCard, 'agentId' | 'machineId'>[],

@@ -6,10 +6,10 @@ import { MESH_PORT } from './nat-networks.ts'
 
 const exec = promisify(execFile)
 
-/** Private addresses, which a daemon announces without a proof that they are its own, in namespaces that lead nowhere else. */
+/** Private addresses, which a daemon announces without a proof of ownership. Their namespaces have no route elsewhere. */
 const NETWORK = '10.9'
 
-/** One network of many hosts, each in a namespace with an address of its own. Host 0 carries the bridge. Needs what `natProblem` checks. */
+/** A network of many hosts, each in a namespace with its own address. Host 0 has the bridge. Needs what `natProblem` checks. */
 export class HostNetworks {
   readonly #name: string
   #count = 0

@@ -3,10 +3,10 @@ import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 
-/** The runtime compiles what hosts load once for all of their processes. */
+/** All host processes share one compile cache. */
 const ENVIRONMENT = { ...process.env, NODE_COMPILE_CACHE: fileURLToPath(new URL('../../node_modules/.cache/compile', import.meta.url)) }
 
-/** A process of its own for many hosts, which is told what they are and answers questions: a line of JSON each. */
+/** A process that simulates many hosts. It receives their description and answers questions, as one line of JSON each. */
 export class HostProcess {
   readonly #child: ChildProcess
   readonly #answers: AsyncIterator<string>
@@ -15,12 +15,12 @@ export class HostProcess {
   constructor(program: URL, init: unknown) {
     const words = [fileURLToPath(program), JSON.stringify(init)]
     this.#child = spawn(process.execPath, words, { stdio: ['pipe', 'pipe', 'inherit'], env: ENVIRONMENT })
-    // One that has ended is told by the answer that does not come.
+    // If the process has ended, the missing answer reports it.
     this.#child.stdin!.on('error', () => undefined)
     this.#answers = createInterface({ input: this.#child.stdout! })[Symbol.asyncIterator]()
   }
 
-  /** One at a time. */
+  /** Only one question may be open at a time. */
   async ask<Answer>(question: unknown): Promise<Answer> {
     this.#child.stdin!.write(`${JSON.stringify(question)}\n`)
     const answer = await this.#answers.next()
@@ -36,7 +36,7 @@ export class HostProcess {
   }
 }
 
-/** In the process of hosts: its init, and what answers until nobody asks any more. What throws ends it. */
+/** Runs in the process of hosts: reads its init, then answers questions until stdin ends. An exception ends the process. */
 export const answerQuestions = async <Init, Question>(
   begin: (init: Init) => Promise<{ answer(question: Question): Promise<unknown>; stop(): Promise<void> }>,
 ): Promise<void> => {

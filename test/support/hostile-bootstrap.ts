@@ -12,7 +12,7 @@ import { CARD_PROTOCOL, PRESENCE_TOPIC, cardAsk, cardBody, presence, signedCard 
 import { FrameDecoder, encodeFrame } from '../../src/protocol/wire/framing.ts'
 import { type Node, startNode } from './table-node.ts'
 
-/** The operator whom it claims to be. */
+/** The operator that it impersonates. */
 interface Operator {
   readonly agentId: AgentId
   readonly machineId: MachineId
@@ -29,18 +29,18 @@ const frameOf = async (stream: Stream): Promise<Uint8Array> => {
 }
 
 /**
- * A bootstrap server in the hands of an attacker. It claims that the operator is on its machine and at its address: in presences, with
- * replayed and altered cards, and in answers of the hash table. It keeps all that others send to it.
+ * A bootstrap server that an attacker controls. It claims that the operator is on its machine and at its address. It uses presences,
+ * replayed and altered cards, and answers of the DHT for this. It keeps everything that others send to it.
  */
 export class HostileBootstrap {
   readonly #node: Node
   readonly #operator: Operator
   readonly #cards: Uint8Array[] = []
-  /** All that it was sent, as it reads it. */
+  /** All data that it received, decoded. */
   readonly received: Buffer[]
-  /** How often it was asked for the operator's card, and answered falsely. */
+  /** Number of false answers to queries for the operator's card. */
   cardsGiven = 0
-  /** … and which machines are near in the hash table. */
+  /** Number of false answers to queries for near machines in the DHT. */
   machinesNamed = 0
 
   private constructor(node: Node, operator: Operator, received: Buffer[]) {
@@ -49,7 +49,7 @@ export class HostileBootstrap {
     this.received = received
   }
 
-  /** `address`: of the operator's daemon, from which it takes a true card. */
+  /** `address` is the operator's daemon, which supplies a valid card. */
   static async start(t: TestContext, operator: Operator, address: string): Promise<HostileBootstrap> {
     const received: Buffer[] = []
     const keeping = (factory: StreamMuxerFactory): StreamMuxerFactory => ({
@@ -82,7 +82,7 @@ export class HostileBootstrap {
     return machineIdOf(this.#node.peerId)!
   }
 
-  /** A true card of the operator, and the same for this machine, whose signature does not fit. */
+  /** Takes a valid card of the operator, and makes a copy for this machine with an invalid signature. */
   async #takeCards(address: string): Promise<void> {
     const stream = await this.#node.dialProtocol(multiaddr(address), CARD_PROTOCOL)
     stream.send(encodeFrame(cardAsk.encode({ version: 1, machine_id: this.#operator.machineId })))
@@ -112,7 +112,7 @@ export class HostileBootstrap {
     pubsub.subscribe(PRESENCE_TOPIC)
   }
 
-  /** Says to a new neighbour that the operator's agent is on this machine. */
+  /** Tells a new peer that the operator's agent is on this machine. */
   async #claim(): Promise<void> {
     const now = Date.now()
     const claim = { version: 1 as const, agent_id: this.#operator.agentId, card_issued_at_ms: now, said_at_ms: now, holds_secs: HOLDS_SECS }

@@ -36,7 +36,7 @@ class TamperedFrames extends FrameStream {
 
 export const signalOf = (ms = 20_000): AbortSignal => AbortSignal.timeout(ms)
 
-/** As much of a peer as is dialled. */
+/** The part of a peer that a dial needs. */
 export interface Dialled {
   readonly machineId: MachineId
   readonly node: { addresses(): string[] }
@@ -45,7 +45,7 @@ export interface Dialled {
 export const connect = async (from: Peer, to: Dialled): Promise<MeshConnection> =>
   from.node.dial(to.machineId, to.node.addresses(), signalOf())
 
-/** A handshake of `from` with `to` by hand, on a stream of its own, which ends if it fails. */
+/** Performs a handshake of `from` with `to` on a separate stream, which ends if the handshake fails. */
 export const handshake = async (
   from: Peer,
   to: Dialled,
@@ -65,7 +65,7 @@ export const handshake = async (
   }
 }
 
-/** The same bytes with one bit turned. */
+/** The same bytes with one bit flipped. */
 export const flip = (bytes: Uint8Array, at = 0): Uint8Array => {
   const copy = Uint8Array.from(bytes)
   copy[at] = (copy[at] ?? 0) ^ 1

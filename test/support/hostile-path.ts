@@ -2,34 +2,34 @@ import { type Socket, connect } from 'node:net'
 
 import { TcpProxy } from './tcp-proxy.ts'
 
-/** `impostor`: leads to another machine. `replay`: answers with bytes of an earlier connection. `swallow`: answers nothing. */
+/** `impostor` leads to another machine. `replay` answers with bytes of an earlier connection. `swallow` never answers. */
 export type PathTrick = 'impostor' | 'replay' | 'swallow'
 
-/** A TCP path to a daemon in the hands of an attacker who keeps all that passes. */
+/** A TCP path to a daemon. It belongs to an attacker who keeps all traffic. */
 export class HostilePath extends TcpProxy {
   readonly #port: number
-  /** Null: it carries to the daemon. */
+  /** Null forwards to the daemon. */
   trick: PathTrick | null = null
-  /** Tricks that it has played. */
+  /** Tricks that it has used. */
   readonly played = new Set<PathTrick>()
-  /** All that has passed, both ways. */
+  /** All traffic in both directions. */
   readonly seen: Buffer[] = []
   /** Bytes of the first connection, by direction. */
   readonly #recorded: Record<'up' | 'down', Buffer[]> = { up: [], down: [] }
   #isRecording = true
 
-  /** `impostor`: the port of the attacker's own program. */
+  /** `impostor` is the port of the attacker's program. */
   constructor(port: number, impostor: number) {
     super(() => (this.trick === null ? port : impostor))
     this.#port = port
   }
 
-  /** Keeps nothing more for a replay. */
+  /** Stops recording for a replay. */
   stopRecording(): void {
     this.#isRecording = false
   }
 
-  /** Sends what the first connection has sent to the daemon once more; resolves when the daemon has ended it. */
+  /** Sends the bytes of the first connection to the daemon again. Resolves when the daemon has closed the connection. */
   async replayToDaemon(): Promise<void> {
     const socket = connect({ host: '127.0.0.1', port: this.#port })
     socket.on('error', () => undefined).resume()

@@ -14,7 +14,7 @@ import { createLibp2p } from 'libp2p'
 import { peerIdOf } from '../../src/identity/machine-key.ts'
 import type { MachineId } from '../../src/protocol/ids.ts'
 
-/** What the relay does with a chunk on its way; `index` counts those of one carried connection, both ways. Null: it goes on as it is. */
+/** Replaces a chunk in transit. `index` counts the chunks of one relayed connection in both directions. Null forwards it unchanged. */
 export type Tamper = ((chunk: Uint8Array, index: number) => readonly Uint8Array[]) | null
 
 interface Stop {
@@ -27,16 +27,16 @@ type Server = {
   stopHop(stop: Stop, options: object): Promise<Stream | undefined>
 }
 
-/** libp2p's own relay, for whoever comes, in the hands of somebody who reads and changes what it carries. */
+/** libp2p's relay without access control, run by an attacker who reads and changes the traffic. */
 export class HostileRelay {
   tamper: Tamper = null
-  /** Whom it connects others to, whomever they ask for. */
+  /** The machine to which it connects every client, instead of the requested one. */
   leadsTo: MachineId | null = null
-  /** Whom it says that others are. */
+  /** The machine ID that it reports for the other end. */
   callsThem: MachineId | null = null
-  /** Until when it says that places are kept, in seconds. */
+  /** The expiry time that it reports for reservations, in seconds. */
   saysUntil: bigint | null = null
-  /** All that it has carried, as it came. */
+  /** All traffic that it has relayed, in order of arrival. */
   readonly seen: Buffer[] = []
   carried = 0
   #node: Libp2p | null = null
@@ -78,7 +78,7 @@ export class HostileRelay {
       const there = await stopHop.call(server, { ...stop, connection: other ?? stop.connection }, options)
       const here = hops.at(-1)!
       let index = -1
-      // What it says of the connection itself goes out before the first byte that it carries.
+      // The relay's message about the connection must precede the first relayed byte.
       if (there !== undefined) setImmediate(() => [here, there].forEach((stream) => this.#between(stream, () => ++index)))
       this.carried += 1
       return there

@@ -9,7 +9,7 @@ export const LAYERS = (
 const NETWORK = ['mesh', 'links', 'exec', 'doors']
 /** Folders that hold keys, permissions, logs or programs. */
 const EXECUTOR = ['trust', 'policy', 'journal', 'transcripts', 'desk', 'process', 'fs', 'executor']
-/** Types of the counters, which the page shows. */
+/** The types of the counters, which the page shows. */
 const SHOWN_COUNTERS = 'src/executor/exec-counters.ts'
 const AGENT_KEY = 'src/identity/agent-key.ts'
 const main = (program: string): string => `src/programs/${program}/main.ts`
@@ -22,13 +22,13 @@ const ENTRY_POINTS = [
   ...'x0x x0xd x0xd-network rexd mcp ui desk bundle console rexec rexec-mcp'.split(' ').map(main),
   CLIENT_ENTRY,
   ...PAGE_ENTRIES,
-  // It holds the terminal of one program.
+  // It holds the terminal of a single program.
   'src/process/terminal-main.ts',
   // The build puts it in front of every program.
   'src/base/own-pipes.ts',
 ]
 
-/** Packages that parse or serve the network, and what starts programs: each in one process alone. */
+/** Packages that parse or serve network data, and the code that starts programs. Each belongs to one process only. */
 const NETWORK_PACKAGES =
   /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|datastore-core|fastify|@fastify\/.*|fastify-type-provider-zod|zod|ws)$/
 const MESH_PACKAGES = /^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|datastore-core)$/
@@ -38,10 +38,10 @@ const STARTS_PROGRAMS = /^(node:)?(child_process|cluster|worker_threads)$/
 const MAX_FILE_LINES = 350
 const MAX_FUNCTION_LINES = 60
 
-/** A file with fewer lines, blank lines and comments included, needs a reason to be a file of its own. */
+/** A file with fewer lines, blank lines and comments included, needs a reason to be a separate file. */
 const SMALL_FILE_LINES = 40
 const SMALL_FILE_IMPORTERS = 3
-/** Small files that are neither started, nor loaded on demand, nor imported often; each with the reason to keep it. */
+/** Small files that are not started, loaded on demand or imported often. Each has a reason to exist. */
 const SMALL_FILES: Readonly<Record<string, string>> = {
   'src/base/ip-network.ts': 'mesh and doors both need it, and nothing else in base/ knows IP networks',
   'src/clients/machines.ts': 'only commands other than a plain exec load it',
@@ -57,14 +57,14 @@ const SMALL_FILES: Readonly<Record<string, string>> = {
   'src/web/token-text.ts': 'a test reads it without preact',
 }
 
-/** Who may import a package: a folder or a file below `src/`. A package without a row may be imported by nobody. */
+/** The folders and files of `src/` that may import a package. A package without a row may not be imported. */
 const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^(libp2p|@libp2p\/.*|@chainsafe\/.*|@multiformats\/.*|datastore-core)$/, ['mesh/']],
   [/^@noble\//, ['identity/']],
   [/^(fastify|@fastify\/.*|fastify-type-provider-zod|zod)$/, ['doors/']],
   [/^ws$/, ['doors/', 'sdk/web-socket.ts']],
   [/^@modelcontextprotocol\/server(\/|$)/, ['doors/mcp/']],
-  // Not its main entry, which loads native code.
+  // The main entry would load native code.
   [/^cbor-x\/(encode|decode)$/, ['protocol/']],
   [/^preact(\/|$)/, ['web/']],
   [/^smol-toml$/, ['base/toml.ts']],
@@ -77,7 +77,7 @@ const OWNERS: readonly (readonly [RegExp, readonly string[]])[] = [
   [/^node:/, ['']],
 ]
 
-/** Of node:crypto, what makes or opens keys, signatures and sealed bytes. */
+/** Functions of node:crypto that create or open keys, signatures and sealed bytes. */
 const IDENTITY_CRYPTO =
   /^(\*|default|createCipheriv|createDecipheriv|encapsulate|decapsulate|sign|verify|createSign|createVerify|generateKey(Pair)?(Sync)?|create(Private|Public|Secret)Key|diffieHellman|createECDH|createDiffieHellman|hkdf(Sync)?)$/
 
@@ -104,7 +104,7 @@ const isIn = (path: string, folders: readonly string[]): boolean => folders.incl
 const eachImport = (sources: readonly Source[], judge: (source: Source, it: Import) => string | false | undefined): string[] =>
   sources.flatMap((source) => source.imports.map((it) => judge(source, it)).filter((text) => typeof text === 'string'))
 
-/** Every file that one file makes the runtime or the compiler load. */
+/** Every file that importing one file loads at run time or compile time. */
 const reachOf = (sources: readonly Source[]): ((path: string) => Set<string>) => {
   const byPath = new Map(sources.map((source) => [source.path, source]))
   return (path) => {
@@ -155,7 +155,7 @@ const cycles: Rule = (sources) => {
   return eachImport(sources, ({ path }, { file }) => file !== undefined && reach(file).has(path) && `${path}: in a cycle with ${file}`)
 }
 
-/** What the package exports is one list, which is all that its entry is. */
+/** Only the entry of the package may consist of re-exports. Default exports are forbidden. */
 const barrels: Rule = (sources) =>
   sources.flatMap(({ path, onlyReexports, hasDefaultExport }) => {
     if ((onlyReexports && path !== CLIENT_ENTRY) || /\/index\.tsx?$/.test(path)) return [`${path}: a barrel`]
@@ -195,7 +195,7 @@ const boundary: Rule = (sources) => {
     )
 }
 
-/** What each program may load. */
+/** Checks which files each program loads. */
 const processes: Rule = (sources) => {
   const reach = reachOf(sources)
   const from = (entry: string, banned: (file: string) => boolean, packages: RegExp): string[] => {
@@ -220,13 +220,13 @@ const processes: Rule = (sources) => {
   ]
 }
 
-/** Whoever imports the client gets nothing of a daemon. */
+/** The client library must not load any daemon code. */
 const apart: Rule = (sources) =>
   [...reachOf(sources)(CLIENT_ENTRY)]
     .filter((file) => file.startsWith('src/') && !isIn(file, ['sdk', 'protocol']))
     .map((file) => `${CLIENT_ENTRY}: reaches ${file}`)
 
-/** A browser gets the words that we speak with it, and how foreign text is shown; nobody else gets the page. */
+/** The page may load only the messages of its API and the display of untrusted text. No other program may load the page. */
 const page: Rule = (sources) => {
   const reach = reachOf(sources)
   return [
@@ -288,7 +288,7 @@ const smallFiles: Rule = (sources) => {
   return sources.filter((it) => !(it.path in SMALL_FILES || stands(it))).map(({ path, allLines }) => `${path}: ${allLines} lines`)
 }
 
-/** Each rule returns one line for each breach. */
+/** Each rule returns one line for each violation. */
 export const RULES = {
   names,
   resolved,

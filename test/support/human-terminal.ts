@@ -3,12 +3,12 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import xterm, { type IModes } from '@xterm/headless'
 
-/** The terminal in front of a human: holds what it is made to show, and what it would type by itself. */
+/** A user's terminal. It holds the displayed text, and the answers that a terminal sends without the user. */
 export class HumanTerminal extends Writable {
   readonly isTTY = true
   columns: number
   rows: number
-  /** Answers to questions, which a program would read as typed. */
+  /** Answers to terminal queries, which a program would read as typed input. */
   answers = ''
   titles: string[] = []
   bells = 0
@@ -38,7 +38,7 @@ export class HumanTerminal extends Writable {
     else this.#terminal.write(chunk, done)
   }
 
-  /** Takes nothing more. */
+  /** Stops reading. */
   hold(): void {
     this.#isHeld = true
   }
@@ -49,7 +49,7 @@ export class HumanTerminal extends Writable {
     this.#held = () => {}
   }
 
-  /** Another size of the window. */
+  /** Changes the size of the window. */
   resize(columns: number, rows: number): void {
     this.columns = columns
     this.rows = rows
@@ -57,14 +57,14 @@ export class HumanTerminal extends Writable {
     this.emit('resize')
   }
 
-  /** Everything from the first line on, without blanks at the ends of lines. */
+  /** All lines from the first one on, without trailing blanks. */
   lines(): string[] {
     const { active } = this.#terminal.buffer
     const all = Array.from({ length: active.length }, (_none, at) => active.getLine(at)?.translateToString(true) ?? '')
     return all.slice(0, all.findLastIndex((line) => line !== '') + 1)
   }
 
-  /** What is seen now. */
+  /** The visible lines. */
   seen(): string[] {
     const { active } = this.#terminal.buffer
     return Array.from({ length: this.rows }, (_none, at) => active.getLine(active.baseY + at)?.translateToString(true) ?? '')
@@ -78,13 +78,13 @@ export class HumanTerminal extends Writable {
     return this.#terminal.modes
   }
 
-  /** SGR of the cell where the next text would go is the default. */
+  /** True if the next character would have the default colours and attributes. */
   async leavesNoColour(): Promise<boolean> {
     await new Promise<void>((resolve) => this.#terminal.write('\u001b[1;1Hx', resolve))
     return this.#terminal.buffer.active.getLine(this.#terminal.buffer.active.baseY)?.getCell(0)?.isAttributeDefault() === true
   }
 
-  /** Settles when a line is seen that holds the text. */
+  /** Waits until a line contains the text, and returns the line. */
   async shows(text: string | RegExp): Promise<string> {
     for (;;) {
       const line = this.lines().find((line) => (typeof text === 'string' ? line.includes(text) : text.test(line)))

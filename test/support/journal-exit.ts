@@ -1,10 +1,10 @@
 import type { RunOutcome } from '../../src/exec/run-spec.ts'
 import type { ExitEvent } from '../../src/programs/x0x/outcome.ts'
 
-/** A run's id, for tests in which any will do. */
+/** A request ID for tests in which any ID will do. */
 export const RUN_ID = '01a1fafc-9b07-75d0-b2a2-40e3bc3046cc'
 
-/** How a run ended that went well, but for what a test says. */
+/** The outcome of a successful run. `more` replaces fields. */
 export const runOutcome = (more: Partial<RunOutcome> = {}): RunOutcome => ({
   ok: true,
   request_id: RUN_ID,

@@ -11,7 +11,7 @@ import { ALICE, LAPTOP } from './acl-text.ts'
 import { ManualClock } from './manual-clock.ts'
 import { silent, temporaryDirectory } from './processes.ts'
 
-/** A line about another agent's run, or a Request of ours. */
+/** A line about another agent's run, or about a request of this agent. */
 export type MeshLine = LineHead & MeshEvent
 
 export const isLifeEvent = <E extends { readonly event: string }>(event: E): event is E & ChainEvent =>
@@ -38,7 +38,7 @@ export const requestEvent = (n: number, argv: readonly string[] = ['echo', `${n}
 
 export const startedEvent = (n: number): JournalEvent => ({ event: 'started', ...runKey(n), pid: 1000 + n, containment: 'group' })
 
-/** How every run here ends. */
+/** The end of every run in these tests. */
 const END = {
   code: 0,
   signal: null,
@@ -54,7 +54,7 @@ export const exitEvent = (n: number): JournalEvent => ({ event: 'exit', ...runKe
 
 export const localSession: LocalKey = { door: 'stdio', session_id: 's_AAAAAAAAAAAAAAAAAAAA-_', client_name: 'an agent' }
 
-/** The n-th run of the session: the request id of the n-th run of the mesh, too. */
+/** The n-th run of the session. It has the request ID of the n-th run of the mesh. */
 export const localRunKey = (n: number): LocalRunKey => ({ ...localSession, request_id: runKey(n).request_id })
 
 export const localRequest = (n: number): LocalEvent => ({
@@ -90,7 +90,7 @@ export interface TestJournal {
   readonly runningDir: string
 }
 
-/** A journal in a directory of its own, started; a second one in the same place when `directory` is given. */
+/** Starts a journal in a temporary directory, or in `directory` to open an existing one again. */
 export const openJournal = async (t: TestContext, directory?: string, path?: string): Promise<TestJournal> => {
   const place = directory ?? (await temporaryDirectory(t))
   const file = path ?? join(place, 'log', 'exec.log')
@@ -105,18 +105,18 @@ export const openJournal = async (t: TestContext, directory?: string, path?: str
   return { journal, clock, directory: place, path: file, runningDir }
 }
 
-/** The lines that are whole: who reads a file that is being written may see the beginning of one. */
+/** The complete lines. A reader of a file that is being written can see the beginning of a line. */
 export const wholeLines = (text: string): string[] =>
   text
     .slice(0, text.lastIndexOf('\n') + 1)
     .split('\n')
     .filter(Boolean)
 
-/** The lines of a journal but those about itself; those that are none as they stand. */
+/** The lines of a journal without those about the journal itself. Invalid lines stay text. */
 export const linesOf = async (path: string): Promise<(JournalLine | string)[]> =>
   (await allLinesOf(path)).filter((line) => typeof line === 'string' || !isLifeEvent(line))
 
-/** The lines of a journal; those that are none as they stand. */
+/** The lines of a journal. Invalid lines stay text. */
 export const allLinesOf = async (path: string): Promise<(JournalLine | string)[]> =>
   (await readFile(path, 'utf8'))
     .split('\n')

@@ -1,4 +1,4 @@
-/** A daemon in small, which is not root: with the containment of its first argument starts what the others say, kills it when told, and prints how the run ended. */
+/** A minimal daemon without root. Arguments: the containment, then an argv. Kills the run on input and prints how it ended. */
 import { systemClock } from '../../src/base/clock.ts'
 import { ProcessTrees } from '../../src/process/process-trees.ts'
 import { CleanupProcess } from '../../src/process/cleanup-process.ts'

@@ -1,7 +1,7 @@
 import fs from 'node:fs/promises'
 import { syncBuiltinESMExports } from 'node:module'
 
-// `x0x keys rotate` in the directory that is the argument, killed by SIGKILL between the statement and the key: before agent.key is replaced.
+// Runs `x0x keys rotate` in the given directory, and kills it after it writes the statement, before it replaces agent.key.
 
 const { rename } = fs
 fs.rename = async (from, to) => {

@@ -1,4 +1,4 @@
 import { LifecycleLog } from '../../src/protocol/events/event-log.ts'
 
-/** What a test reads events of runs from. */
+/** A log from which a test reads run events. */
 export const newLifecycleLog = (id = '0'.repeat(12)): LifecycleLog => new LifecycleLog({ id, now: () => Date.now() })

@@ -18,7 +18,7 @@ import { LINK_PROTOCOL } from '../../src/protocol/wire/link.ts'
 import { signalOf, type Dialled } from './hostile-link.ts'
 import { Stranger } from './stranger.ts'
 
-/** One of the machines of an agent that makes machine keys, connections and links as it likes. */
+/** One machine of an agent that creates machine keys, connections and links freely. */
 export class LinkedMachine {
   readonly key: MachineKey
   readonly #stranger: Stranger
@@ -56,7 +56,7 @@ export class LinkedMachine {
     return (await this.#stranger.connect(to.node.addresses()[0]!)).connection
   }
 
-  /** A link over this connection. */
+  /** Opens a link over this connection. */
   async link(connection: Connection, to: Dialled): Promise<void> {
     const stream = new MeshStream(
       { stream: await connection.newStream(LINK_PROTOCOL), connection: { noteHeard: () => undefined } },

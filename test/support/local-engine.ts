@@ -29,19 +29,19 @@ export interface LocalHostOptions extends RulesText {
   /** Shell programs by name. */
   readonly scripts?: Readonly<Record<string, string>>
   readonly clock?: Clock
-  /** Default: the weak mode. */
+  /** Default: process groups. */
   readonly trees?: ProcessTrees
-  /** Default: a file in the host's directory; null: none. */
+  /** Default: a file in the host's directory. Null: none. */
   readonly journalPath?: string | null
-  /** Default: there is no mesh. */
+  /** Default: none, as without a mesh. */
   readonly targets?: TargetRunner
-  /** Hears what becomes of every run. */
+  /** Receives the run events of every run. */
   readonly watched?: Pick<DeskLink, 'event' | 'serve'>
-  /** The last word on the policy. */
+  /** Changes the policy at the end. */
   readonly amend?: (policy: LocalPolicy) => LocalPolicy
 }
 
-/** What a session asks for; whatever is left out is not asked. */
+/** The request of a session. Omitted fields are not requested. */
 export interface Opening {
   readonly roots?: readonly string[] | null
   readonly capabilities?: readonly string[] | null
@@ -69,7 +69,7 @@ export const openingOf = ({
   limits,
 })
 
-/** A command that asks for nothing but itself. */
+/** A request with only a command. */
 export const startOf = (session: string, argv: readonly string[], more: Partial<LocalRunRequest> = {}): LocalRunRequest => ({
   session,
   argv: [...argv],
@@ -86,7 +86,7 @@ export const startOf = (session: string, argv: readonly string[], more: Partial<
   ...more,
 })
 
-/** A run, and all that was told of it. */
+/** A run, and all its events. */
 export class WatchedRun implements LocalRunSink {
   readonly events: LocalRunEvent[] = []
   run!: LocalRun
@@ -109,7 +109,7 @@ export class WatchedRun implements LocalRunSink {
     return this.events.flatMap((event) => (event.type === 'warning' ? [event.kind] : []))
   }
 
-  /** Settles when stdout holds this; answers the numbers behind it, such as pids. */
+  /** Waits until stdout contains a match, and returns the matched text, such as PIDs. */
   async printed(wanted: string | RegExp): Promise<string> {
     const found = (): string | undefined =>
       typeof wanted === 'string' ? (this.text.includes(wanted) ? wanted : undefined) : wanted.exec(this.text)?.[0]
@@ -126,7 +126,7 @@ export class WatchedRun implements LocalRunSink {
     })
   }
 
-  /** How it ended; a run that nobody knows the end of fails. */
+  /** Returns the outcome. Fails if the outcome of the run is unknown. */
   async outcome(): Promise<LocalOutcome> {
     const outcome = await this.run.ended
     assert.ok(outcome, 'the executor is gone')
@@ -136,7 +136,7 @@ export class WatchedRun implements LocalRunSink {
 
 const SOON_MS = 20_000
 
-/** True when it comes to be so; false, after some seconds, when it does not. */
+/** True if the condition becomes true. False after some seconds otherwise. */
 export const soon = async (condition: () => boolean | Promise<boolean>): Promise<boolean> => {
   const late = performance.now() + patient(SOON_MS)
   while (!(await condition())) {
@@ -146,16 +146,16 @@ export const soon = async (condition: () => boolean | Promise<boolean>): Promise
   return true
 }
 
-/** A LocalEngine with real cells, guardian and journal, put together as `supervision/local-executor` does, in a directory of its own. */
+/** A LocalEngine in a temporary directory, with real process trees, cleanup process and audit log. */
 export class LocalHost {
   readonly dir: string
-  /** The one root. */
+  /** The only root. */
   readonly root: string
   readonly clock: Clock
   readonly journalPath: string | null
   policy!: LocalPolicy
   engine!: LocalEngine
-  /** What a door would call. */
+  /** The service that an interface would call. */
   executor!: LocalExecutorService
   #parts: { stop(): unknown }[] = []
 
@@ -202,12 +202,12 @@ export class LocalHost {
     this.#parts = [this.engine, cleanup, ...(journal === null ? [] : [journal]), trees]
   }
 
-  /** Ends everything, the latest first; a second call does nothing. */
+  /** Ends all parts, newest first. A second call has no effect. */
   async stop(): Promise<void> {
     for (const part of this.#parts.splice(0)) await part.stop()
   }
 
-  /** Writes a shell program; answers its path. */
+  /** Writes a shell program and returns its path. */
   async script(name: string, text: string): Promise<string> {
     const path = this.program(name)
     await mkdir(join(this.dir, 'bin'), { recursive: true })
@@ -220,7 +220,7 @@ export class LocalHost {
     return join(this.dir, 'bin', name)
   }
 
-  /** Answers the id of a new session. */
+  /** Returns the ID of a new session. */
   async open(opening: Opening = {}): Promise<string> {
     return (await this.executor.open(openingOf(opening))).session
   }
@@ -229,7 +229,7 @@ export class LocalHost {
     return this.executor.close(session)
   }
 
-  /** Starts a command; rejects with what refuses it. */
+  /** Starts a command. Rejects if the command is refused. */
   async run(session: string, argv: readonly string[], more: Partial<LocalRunRequest> = {}): Promise<WatchedRun> {
     const watched = new WatchedRun()
     watched.run = (await this.executor.start(startOf(session, argv, more), watched)) as LocalRun

@@ -10,18 +10,18 @@ import { readLocalPolicy } from '../../src/policy/local/read-policy.ts'
 import { Slots } from '../../src/policy/slots.ts'
 import { CAPABILITY_NAMES, type Capability } from '../../src/protocol/rexd/fields.ts'
 
-/** Lines of REXD's configuration: `[limits]`, `[security]`, and whole tables behind them. */
+/** Parts of REXD's configuration: `[limits]`, `[security]`, and complete tables after them. */
 export interface RulesText {
   readonly limits?: string
   readonly security?: string
   readonly rules?: string
 }
 
-/** `[[security.KEY]]` of a command; `args`: whatever follows fits too. */
+/** A `[[security.KEY]]` table for a command. With `args`, further arguments match as well. */
 export const ruleText = (key: 'allow_commands' | 'deny_commands', argv: readonly string[], args?: 'any'): string =>
   `[[security.${key}]]\nargv = [${argv.map((one) => JSON.stringify(one)).join(', ')}]\n${args === undefined ? '' : `args = "${args}"\n`}`
 
-/** What a file says whose roots are these, frozen as its reader would, and what is wrong with it. */
+/** The policy of a file with these roots, frozen as its reader freezes it, and its problems. */
 export const readPolicy = (
   roots: readonly string[],
   { limits = '', security = '', rules = '' }: RulesText = {},
@@ -41,12 +41,12 @@ export const policyOf = (...args: Parameters<typeof readPolicy>): LocalPolicy =>
   return policy
 }
 
-/** Grants all that a key can grant. */
+/** All permissions that a key can grant. */
 export const EVERY_GRANT = 'allow_shell = true\nallow_detach = true\nallow_pty = true\nallow_targets = ["*"]'
 
 const NOTHING_ASKED: SessionIntent = { roots: null, capabilities: null, limits: {}, target: null }
 
-/** What a session that asks for this gets, by a door that can carry everything. */
+/** The rights of a session with this intent, through an interface that supports everything. */
 export const askSession = (
   policy: LocalPolicy,
   intent: Partial<SessionIntent> = {},
@@ -73,7 +73,7 @@ export const ASKING: LocalRunIntent = {
   max_output_bytes: null,
 }
 
-/** What a session says of a command, for which nothing else is asked. */
+/** The verdict on a command of a session that requests nothing else. */
 export const askRun = (
   policy: LocalPolicy,
   intent: Partial<LocalRunIntent> = {},
@@ -94,7 +94,7 @@ export const permitted = (verdict: ReturnType<typeof askRun>): Permit => {
   return verdict.permit
 }
 
-/** Refused with this code, these facts, and a text that says this. */
+/** Asserts a refusal with this code, message and data. */
 export const refused = (verdict: { readonly kind: string } | Refused, code: Refused['code'], message: RegExp, data: object): void => {
   assert.ok(verdict.kind === 'refused', 'not refused')
   const { code: given, message: text, data: facts } = verdict as Refused

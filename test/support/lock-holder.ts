@@ -1,4 +1,4 @@
-// Started by tests of the lock: takes and gives back the lock of a data directory as its input says, line by line.
+// Started by tests of the data directory lock. Each line of its input takes or releases the lock.
 import { createInterface } from 'node:readline'
 
 import { errorText } from '../../src/base/errors.ts'

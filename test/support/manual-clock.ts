@@ -8,7 +8,7 @@ interface Pending {
   readonly callback: () => void
 }
 
-/** A clock that stands still until it is told to move. */
+/** A clock that moves only on demand. */
 export class ManualClock implements Clock {
   #now: number
   #elapsed = 0
@@ -33,22 +33,22 @@ export class ManualClock implements Clock {
     return { cancel: () => void this.#pending.delete(entry) }
   }
 
-  /** How many timers wait: a test may claim that none was left behind. */
+  /** Number of pending timers, so that a test can check that all have ended. */
   get pending(): number {
     return this.#pending.size
   }
 
-  /** Moves the wall clock alone, as an administrator or a time server may. */
+  /** Moves only the wall clock, as an administrator or a time server may. */
   jump(ms: number): void {
     this.#now += ms
   }
 
-  /** Time passes and nothing fires, as where something holds the event loop up. */
+  /** Moves time without firing timers, as if the event loop were blocked. */
   hold(ms: number): void {
     this.#moveTo(this.#elapsed + ms)
   }
 
-  /** Moves time on and fires what falls due, in order; after each the event loop turns once. */
+  /** Moves time forward and fires the due timers in order. The event loop turns once after each. */
   async advance(ms: number): Promise<void> {
     const end = this.#elapsed + ms
     for (;;) {

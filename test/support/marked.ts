@@ -3,7 +3,7 @@ import type { TestContext } from 'node:test'
 
 import { isAlive } from './processes.ts'
 
-/** The processes, anywhere on this host, that carry the mark: a variable `MARK` of a test's own. */
+/** The processes on this machine whose environment has the variable `MARK` with this value. */
 export const marked = (mark: string): number[] => {
   return readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))

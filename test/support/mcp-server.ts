@@ -13,10 +13,10 @@ import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
 import { isLifeEvent, wholeLines } from './journal.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
-/** The command line, as a runtime of agents starts it. */
+/** The program that AI agents start. */
 export const X0X = join(ROOT, 'deploy/bin/x0x.cjs')
 
-/** Lines of TOML for each section, beside those that let it start at all. */
+/** Lines of TOML for each section, added to the minimum that it needs to start. */
 export interface McpSettings {
   readonly limits?: string
   readonly security?: string
@@ -25,13 +25,13 @@ export interface McpSettings {
 
 export interface McpPlace {
   readonly dir: string
-  /** The one root. */
+  /** The only root. */
   readonly root: string
   readonly config: string
   readonly journal: string
 }
 
-/** A configuration in a directory of its own, with one root. */
+/** A configuration in a temporary directory, with one root. */
 export const mcpPlace = async (
   t: Pick<TestContext, 'after'>,
   { limits = '', security = '', mcp = '' }: McpSettings = {},
@@ -56,28 +56,28 @@ export interface McpOptions {
   readonly whoami?: string
   readonly flags?: readonly string[]
   readonly env?: Readonly<Record<string, string>>
-  /** Words that start it, in front of its own. */
+  /** A command prefix that starts it. */
   readonly through?: readonly string[]
-  /** The generation of the protocol that the client speaks; default: that of 2025. */
+  /** True for the newer generation of the protocol. Default: that of 2025. */
   readonly modern?: boolean
 }
 
-/** A running `x0x mcp`, and a client of the official library that has initialized. */
+/** A running `x0x mcp`, and an initialized client of the official library. */
 export interface McpServer extends McpPlace {
   readonly client: Client
   readonly pid: number
-  /** A call of a tool whatever it answers. */
+  /** Calls a tool and returns any answer. */
   ask(name: string, args?: Record<string, unknown>, options?: RequestOptions): Promise<CallToolResult>
-  /** A call of a tool that runs a command: what it answers as structured content, which the text repeats. */
+  /** Calls a tool that runs a command. Returns the structured content, which must match the text. */
   run(name: string, args: Record<string, unknown>, options?: RequestOptions): Promise<ToolResult>
-  /** Lines of the journal that are about what happened here. */
+  /** Lines of the audit log, without those about the log itself. */
   lines(): Promise<JournalLine[]>
-  /** All that it has said on standard error. */
+  /** All its output on standard error. */
   said(): string
   close(): Promise<void>
 }
 
-/** The JSON of a result's text, which stands alone or between the lines of a frame. */
+/** The JSON in a result's text, either alone or between the lines of a frame. */
 export const jsonIn = ({ content }: CallToolResult): unknown => {
   const [part] = content
   assert.equal(content.length, 1)
@@ -94,7 +94,7 @@ export const startMcp = async (t: TestContext, settings: McpSettings = {}, optio
   const env = { ...process.env, ...options.env } as Record<string, string>
   const [command = '', ...words] = [...(options.through ?? []), process.execPath, ...args]
   const transport = new StdioClientTransport({ command, args: words, env, stderr: 'pipe' })
-  // The library waits for room with a listener for each message. So one message waits at a time.
+  // The library adds a listener for each message that waits for room. So only one message waits at a time.
   const send = transport.send.bind(transport)
   let sent = Promise.resolve()
   transport.send = async (message) => (sent = sent.then(async () => send(message)))

@@ -4,7 +4,7 @@ import type { PendingApprovalRequest } from '../../src/protocol/desk/messages.ts
 import type { Decision } from '../../src/protocol/desk/approval-request.ts'
 import { until, type TestDaemon } from './mesh-of-daemons.ts'
 
-/** A human who watches the desk of a daemon and decides what the test says. */
+/** An approver who watches the approval service of a daemon. The test makes the decisions. */
 export class WatchingHuman {
   readonly desk: ApprovalClient
   readonly news: ApprovalServiceEvent[] = []
@@ -21,7 +21,7 @@ export class WatchingHuman {
     return human
   }
 
-  /** The next question that was not answered by `next` before. */
+  /** Returns the next approval request that `next` has not returned before. */
   async next(): Promise<PendingApprovalRequest> {
     const question = await until('a question came', async () => {
       const { questions } = await this.desk.pending()
@@ -35,7 +35,7 @@ export class WatchingHuman {
     await this.desk.decide({ question_id, permit_sha256: question.permit_sha256, decision })
   }
 
-  /** Resolves when nothing waits. */
+  /** Resolves when no approval request waits. */
   async nothingWaits(): Promise<void> {
     await until('nothing waits', async () => (await this.desk.pending()).questions.length === 0)
   }

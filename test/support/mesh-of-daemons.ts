@@ -17,19 +17,19 @@ import { wholeLines, isLifeEvent } from './journal.ts'
 import { ownPort } from './own-port.ts'
 import { patient } from './wait-limits.ts'
 
-/** What users run: the bundles that `npm run build` makes. */
+/** The bundles that `npm run build` makes, which users run. */
 export const DIST = fileURLToPath(new URL('../../dist', import.meta.url))
 export const CLI = join(DIST, 'x0x.cjs')
-/** What is tried: the built command line, or another file that is one, whose path X0X_TEST_CLI is. */
+/** The path of another CLI to test, from X0X_TEST_CLI. Default: the built CLI. */
 const OTHER_CLI = process.env['X0X_TEST_CLI']
-/** The program and the words with which it is started. */
+/** The program and the arguments that start the CLI. */
 export const cliCommand: readonly [string, ...string[]] = OTHER_CLI === undefined ? [process.execPath, CLI] : [OTHER_CLI]
 const DAEMON = join(DIST, 'x0xd.mjs')
 
-/** Long enough for a loaded machine; nothing waits this long when all is well. */
+/** Long enough for a loaded machine. Successful tests never wait this long. */
 const PATIENCE_MS = patient(30_000)
 
-/** Asks again and again until the answer is not null or false. For what no event tells: files, processes, other programs' state. */
+/** Polls until the answer is neither null nor false. Used for states without events, such as files and processes. */
 export const until = async <T>(
   what: string,
   ask: () => Promise<T | null | false> | T | null | false,
@@ -45,7 +45,7 @@ export const until = async <T>(
 }
 
 export interface CliResult {
-  /** The exit status, or 128 + n. */
+  /** The exit status, or 128 + n after signal n. */
   readonly status: number
   readonly stdout: Buffer
   readonly stderr: string
@@ -55,9 +55,9 @@ export interface CliResult {
 export interface RunningCli {
   readonly child: ChildProcess
   readonly finished: Promise<CliResult>
-  /** Resolves when stdout holds this text. */
+  /** Resolves when stdout contains this text. */
   printed(text: string): Promise<void>
-  /** Resolves when stderr holds this text. */
+  /** Resolves when stderr contains this text. */
   said(text: string): Promise<void>
 }
 
@@ -66,7 +66,7 @@ export interface CliOptions {
   readonly env?: Readonly<Record<string, string>>
   /** Leave stdout unread. */
   readonly unread?: boolean
-  /** Where the bundles of another release are, whose command line it is. */
+  /** The directory of another release's bundles, whose CLI runs instead. */
   readonly release?: string | null
 }
 
@@ -120,18 +120,18 @@ export const startCli = (argv: readonly string[], options: CliOptions = {}): Run
   return { child, finished, printed, said }
 }
 
-/** The environment without what would change who answers. */
+/** The environment without variables that choose another daemon. */
 export const cleanEnvironment = (): Record<string, string> => ({
   ...Object.fromEntries(
     Object.entries(process.env).flatMap(([key, value]) => (key.startsWith('X0X_') || value === undefined ? [] : [[key, value]])),
   ),
-  // What a child of the daemon sees, so that both find the same ~/.x0x-NAME.
+  // A child of the daemon sees this HOME, so that both find the same ~/.x0x-NAME.
   HOME: userInfo().homedir,
 })
 
 const daemonEnvironment = (): Record<string, string> => ({ ...cleanEnvironment(), X0X_MDNS: 'false' })
 
-/** Runs `x0xd` to its end: for what does not go on. One that does is killed, and its status is null. */
+/** Runs `x0xd` to its end, for calls that must exit. A process that does not exit is killed and has the status null. */
 export const runDaemonCommand = async (
   argv: readonly string[],
   daemon = DAEMON,
@@ -153,7 +153,7 @@ export interface AclEntry {
   readonly description?: string
   readonly agent: Pick<TestDaemon, 'agentId' | 'machineId'> & { readonly name?: string }
   readonly commands: readonly (readonly string[])[]
-  /** Lines of the entry. */
+  /** Lines of the ACL entry. */
   readonly keys?: string
   /** Its commands may run on a terminal. */
   readonly terminals?: boolean
@@ -162,26 +162,26 @@ export interface AclEntry {
 }
 
 export interface DaemonOptions {
-  /** Flags after those that every daemon gets. */
+  /** Further flags, after those of every daemon. */
   readonly flags?: readonly string[]
-  /** `--name` instead of `--data-dir`. */
+  /** Use `--name` instead of `--data-dir`. */
   readonly instance?: string
-  /** Goes on when this process ends. */
+  /** Keeps running when this process ends. */
   readonly detached?: boolean
-  /** Another that is one than the built one: it and the words with which it is started. */
+  /** Another daemon program, with the arguments that start it. */
   readonly program?: readonly [string, ...string[]]
-  /** Variables beside those that every daemon gets. */
+  /** Further environment variables, after those of every daemon. */
   readonly env?: Readonly<Record<string, string>>
 }
 
 const toml = (value: unknown): string => JSON.stringify(value)
 
-/** One real daemon: a process of its own, its own directory, a mesh port of its own, an API port chosen by the system. */
+/** A real daemon with its own process, directory and mesh port. The system chooses the API port. */
 export class TestDaemon {
   readonly name: string
   readonly dir: string
   readonly options: DaemonOptions
-  /** Where the bundles of the release are that it is from its next start on; null: this one. */
+  /** The directory of the release that its next start uses. Null: this release. */
   release: string | null = null
   agentId = ''
   machineId = ''
@@ -219,12 +219,12 @@ export class TestDaemon {
     return join(this.dir, 'x0xd.log')
   }
 
-  /** What it wrote to standard error since its start. */
+  /** Its standard error since the last start. */
   async log(): Promise<string> {
     return readFile(this.logFile, 'utf8')
   }
 
-  /** How a command line names this daemon. */
+  /** The options that select this daemon on a command line. */
   get selector(): readonly string[] {
     return this.options.instance === undefined ? ['--data-dir', this.dir] : ['--name', this.options.instance]
   }
@@ -233,12 +233,12 @@ export class TestDaemon {
     return `/ip4/127.0.0.1/tcp/${this.#meshPort}`
   }
 
-  /** The port on which it listens at each start, also before the first. */
+  /** Chooses the port for all starts, before the first start. */
   async keepPort(): Promise<void> {
     if (this.#meshPort === 0) this.#meshPort = await ownPort()
   }
 
-  /** Resolves when it says that it is ready. It listens where it listened before. */
+  /** Starts the daemon and waits until it is ready. It keeps its ports. */
   async start(): Promise<void> {
     assert.ok(existsSync(DAEMON) && existsSync(CLI), 'dist/ is missing: npm run build')
     await this.keepPort()
@@ -271,7 +271,7 @@ export class TestDaemon {
     throw new Error(`${this.name} did not start: ${await this.log()}`)
   }
 
-  /** Ends it and waits for that; answers the exit status, or 128 + n. */
+  /** Stops it and waits. Returns the exit status, or 128 + n after signal n. */
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<number> {
     const child = this.#child
     if (child === null) return 0
@@ -290,7 +290,7 @@ export class TestDaemon {
     return startCli([...this.selector, ...argv], { release: this.release, ...options })
   }
 
-  /** `x0x exec AGENT -- ARGV`. */
+  /** Runs `x0x exec AGENT -- ARGV`. */
   async exec(
     agent: TestDaemon | string,
     argv: readonly string[],
@@ -300,7 +300,7 @@ export class TestDaemon {
     return this.cli(['exec', typeof agent === 'string' ? agent : agent.name, ...flags, '--', ...argv], options)
   }
 
-  /** Runs it on the other without the command line; answers its exit code. */
+  /** Runs a command on another agent through the API, and returns its exit code. */
   async run(agent: TestDaemon, argv: readonly string[]): Promise<number | null> {
     const body = { agent: agent.name, argv }
     return (await this.api.json<{ code: number | null }>({ method: 'POST', path: '/exec/run', body })).code
@@ -319,7 +319,7 @@ export class TestDaemon {
     return result.stdout.toString()
   }
 
-  /** Its API without the command line, a process of which takes as long as fifty calls: for what is asked again and again. */
+  /** Its API. One CLI process takes the time of fifty API calls, so tests that poll use the API. */
   get api(): LocalApi {
     return new LocalApi({ instance: { name: null, dataDir: this.dir }, url: null, env: {} })
   }
@@ -336,7 +336,7 @@ export class TestDaemon {
     return this.get('/agent')
   }
 
-  /** True when its API answers. */
+  /** True if its API answers. */
   async answers(): Promise<boolean> {
     return this.#agent().then(
       () => true,
@@ -348,33 +348,33 @@ export class TestDaemon {
     return this.get('/diagnostics/exec')
   }
 
-  /** Takes the other's card; trusts it and pins its machine where asked to. */
+  /** Imports the card of another daemon. If requested, trusts it and pins its machine. */
   async meet(other: TestDaemon, trust: 'trusted' | 'known' | 'unknown' = 'unknown'): Promise<void> {
     const { link } = await other.#card()
     await this.take(link, other.name, trust)
     if (trust === 'trusted') await operate(this, '/contacts/pin', { contact: other.name, machine_id: other.machineId })
   }
 
-  /** Takes a card under this name, and trusts whom it is of where asked to. */
+  /** Imports a card under this name. If requested, trusts the agent. */
   async take(card: string, name: string, trust: 'trusted' | 'known' | 'unknown' = 'unknown'): Promise<void> {
     await operate(this, '/agent/card/import', { card, name })
     if (trust !== 'unknown') await operate(this, '/contacts/trust', { contact: name, level: trust })
   }
 
-  /** A card of this agent with these addresses instead of its own: the holder can only go where they lead. */
+  /** A card of this agent with these addresses, which are the only ones that its holder can dial. */
   async cardVia(addresses: readonly string[]): Promise<string> {
     const body = cardBody.decode(decodeCardLink((await this.#card()).link).body)
     const signer = await loadOrCreateAgentKey(this.dir)
     return encodeCardLink(await signCard(signer, { ...body, addresses: [...addresses] }, CARD_DOMAIN))
   }
 
-  /** `/p2p/…` of this machine. */
+  /** The `/p2p/…` suffix of this machine. */
   async peerSuffix(): Promise<string> {
     const { addresses } = await this.#agent()
     return addresses[0]?.slice(addresses[0].indexOf('/p2p/')) ?? ''
   }
 
-  /** Writes the ACL; read at the next start. */
+  /** Writes the ACL, which the daemon reads at its next start. */
   async writeAcl(entries: readonly AclEntry[], keys = ''): Promise<void> {
     const head = `[exec]\nenabled = true\naudit_log_path = ${toml(this.journalFile)}\ndefault_cwd = "/"\n${keys}\n`
     const blocks = entries.map(({ agent, commands, description = agent.name ?? '', keys: own = '', terminals = false, commandKeys = '' }) =>
@@ -394,7 +394,7 @@ export class TestDaemon {
     await this.start()
   }
 
-  /** But for what the journal says of itself. */
+  /** The audit log without the lines about the log itself. */
   async journal(): Promise<JournalLineJson[]> {
     const text = await readFile(this.journalFile, 'utf8').catch(() => '')
     return wholeLines(text)
@@ -402,7 +402,7 @@ export class TestDaemon {
       .filter((line) => !isLifeEvent(line))
   }
 
-  /** The process of the first program that started; its line may come a moment after its output. */
+  /** The PID of the first started program. Its line can appear after its output. */
   async startedPid(): Promise<number> {
     return until('its start is in the journal', async () => {
       const started = (await this.journal()).find(({ event }) => event === 'started')
@@ -410,12 +410,12 @@ export class TestDaemon {
     })
   }
 
-  /** The process of its network half; that of the executor is `pid`. */
+  /** The PID of its network process. `pid` is the executor process. */
   async networkPid(): Promise<number> {
     return Number((await readFile(join(this.dir, 'network.pid'), 'utf8')).split(' ')[0])
   }
 
-  /** Resident memory of both halves in bytes. */
+  /** Resident memory of both processes in bytes. */
   async memory(): Promise<number> {
     return (await residentOf(this.pid)) + (await residentOf(await this.networkPid()))
   }
@@ -438,7 +438,7 @@ export interface JournalLineJson {
   readonly [key: string]: unknown
 }
 
-/** Daemons that share a temporary directory; `stop` sees to it that nothing is left. */
+/** Daemons that share a temporary directory. `stop` checks that no process remains. */
 export class MeshOfDaemons {
   readonly root: string
   readonly daemons: TestDaemon[] = []
@@ -451,21 +451,21 @@ export class MeshOfDaemons {
     return new MeshOfDaemons(await mkdtemp(join(tmpdir(), prefix)))
   }
 
-  /** Not started yet. */
+  /** Adds a daemon without starting it. */
   add(name: string, options: DaemonOptions = {}): TestDaemon {
     const daemon = new TestDaemon(name, join(this.root, name), options)
     this.daemons.push(daemon)
     return daemon
   }
 
-  /** A shell program in a file of its own: policy allows no metacharacter in an argument. */
+  /** A shell program in a separate file, because policy forbids metacharacters in arguments. */
   async program(name: string, text: string): Promise<string> {
     const path = join(this.root, name)
     await writeFile(path, `#!/bin/sh\n${text}\n`, { mode: 0o755 })
     return path
   }
 
-  /** Stops everything. Throws when a process of this mesh is left. */
+  /** Stops everything. Throws if a process of this mesh remains. */
   async stop(): Promise<void> {
     try {
       const statuses = await Promise.all(this.daemons.map(async (daemon) => (daemon.running ? daemon.stop() : 0)))
@@ -483,7 +483,7 @@ export class MeshOfDaemons {
   }
 }
 
-/** The pids of processes whose command line has this text. */
+/** The PIDs of processes whose command line contains this text. */
 export const processesNaming = async (text: string): Promise<number[]> => {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number)
   const lines = await Promise.all(pids.map(async (pid) => readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '')))
@@ -496,7 +496,7 @@ export const residentOf = async (pid: number): Promise<number> => {
   return Number(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1]) * 1024
 }
 
-/** False also for one that ended and that nobody has waited for. */
+/** Also false for a zombie. */
 export const isRunning = (pid: number): boolean => {
   try {
     return !/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'))
@@ -505,7 +505,7 @@ export const isRunning = (pid: number): boolean => {
   }
 }
 
-/** Alice may ask bob; charlie knows bob, whom nobody told about him. Bob trusts and pins both as people, his ACL names alice. */
+/** Alice may run commands on bob. Bob trusts and pins alice and charlie, and his ACL lists only alice. Charlie knows bob. */
 export const aliceBobCharlie = async (
   mesh: MeshOfDaemons,
   commands: AclEntry['commands'],
@@ -523,7 +523,7 @@ export const aliceBobCharlie = async (
   return { alice, bob, charlie }
 }
 
-/** Tells others an address of the documentation's network, and so none of loopback: there is no way but the one that is cut. */
+/** Announces only an unroutable documentation address, and so no loopback address. The only route is the one that the test cuts. */
 export const announceNowhere = async ({ dir }: Pick<TestDaemon, 'dir'>): Promise<void> => {
   await mkdir(dir, { recursive: true, mode: 0o700 })
   await writeFile(join(dir, 'config.toml'), 'announce = ["/ip4/192.0.2.1/tcp/9"]\n', { mode: 0o600 })

@@ -3,12 +3,12 @@ import { createSocket } from 'node:dgram'
 
 const GROUP = '224.0.0.251'
 const PORT = 5353
-/** A datagram to ourselves takes none of it. */
+/** A datagram to this machine arrives almost at once. */
 const PATIENCE_MS = 3_000
 
 /**
- * Why mDNS cannot work on this machine, or false: one datagram is sent to its group and must come back. It is
- * a DNS message without questions, which nobody else answers.
+ * Returns why mDNS cannot work on this machine, or false. One datagram is sent to its group and must come back. It is
+ * a DNS message without questions, which no other program answers.
  */
 export const noMulticast = async (): Promise<string | false> => {
   const probe = Buffer.alloc(12)

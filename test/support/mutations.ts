@@ -1,11 +1,11 @@
 const isTable = (value: unknown): value is Record<string, unknown> => typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** Other lists of the same words, nearly: in another order, joined, cut, one more, one less, one letter. */
+/** Lists that differ slightly: another order, joined or split words, a word more or less, or a changed letter. */
 export const otherLists = (list: readonly unknown[]): string[][] => {
   const texts = list.map(String)
   const [first = '', ...rest] = texts
   const ways = [texts.toReversed(), rest, texts.slice(0, -1), [...texts, ''], ['', ...texts], [texts.join(' ')], [texts.join('')]]
-  // Joined with the next, and cut in two.
+  // Joined with the next word, or split in two.
   ways.push(
     [first + rest.join(''), ...rest.map(() => '')],
     [first.slice(0, 1), first.slice(1), ...rest],
@@ -23,7 +23,7 @@ const otherTexts = (text: string): string[] => [
   text.replace(/.$/, '~'),
 ]
 
-/** Every other value that a part of a run may get, each with its place: a part that is new is among them by itself. */
+/** Every changed variant of each part of a run, with the path of the part. New parts are included automatically. */
 export const mutations = (value: unknown, at: string): [at: string, other: unknown][] => {
   if (typeof value === 'string') return otherTexts(value).flatMap((other) => (other === value ? [] : [[at, other]]))
   if (typeof value === 'number') return [0, -1, value + 1].flatMap((other) => (other === value ? [] : [[at, other]]))

@@ -7,20 +7,20 @@ import { DIST } from './mesh-of-daemons.ts'
 
 const exec = promisify(execFile)
 
-/** Why networks cannot be made here; null where they can. */
+/** Why this machine cannot create networks, or false. */
 export const natProblem = (): string | false => {
   if (process.platform !== 'linux' || process.getuid?.() !== 0) return 'network namespaces need root on Linux'
   const missing = ['/usr/sbin/ip', '/usr/sbin/nft'].filter((file) => !existsSync(file))
   return missing.length > 0 && `${missing.join(' and ')} missing (Debian: iproute2, nftables)`
 }
 
-/** The world's network here: addresses that are nobody's private ones, in namespaces that lead nowhere else. */
+/** Public addresses that simulate the internet, in namespaces without other routes. */
 const WORLD = '9.9.0'
 export const MESH_PORT = 5_483
 
 /**
- * A relay's host in the world, and two private networks behind NAT that masquerades, each with one host: `left` and `right`.
- * Nothing of it is reachable from elsewhere, and nothing from it.
+ * A relay's host in the simulated internet, and two masquerading NATs with a private network each: `left` and `right`. Each has one host.
+ * These networks are isolated from all others.
  */
 export class NatNetworks {
   readonly #name: string
@@ -58,12 +58,12 @@ export class NatNetworks {
     })
   }
 
-  /** The address in the world of a side's NAT. */
+  /** The public address of a side's NAT. */
   worldAddress(side: 'left' | 'right'): string {
     return `/ip4/${WORLD}.${side === 'left' ? 2 : 3}/tcp/${MESH_PORT}`
   }
 
-  /** From now on the port of the mesh leads through a side's NAT to its host. */
+  /** Forwards the mesh port of a side's NAT to its host. */
   async forward(side: 'left' | 'right'): Promise<void> {
     const to = `${lan(side)}.2:${MESH_PORT}`
     await this.#nft(side, `add chain ip nat in { type nat hook prerouting priority -100; }`)
@@ -85,7 +85,7 @@ export class NatNetworks {
     await this.#nft(side, 'add rule ip nat out oifname "world" masquerade')
   }
 
-  /** A cable between two hosts. */
+  /** Connects two hosts with a virtual cable. */
   async #join(one: string, here: string, other: string, there: string): Promise<void> {
     await this.#in(one, 'ip', 'link', 'add', here, 'type', 'veth', 'peer', 'name', there, 'netns', this.#space(other))
     await this.#in(one, 'ip', 'link', 'set', here, 'up')

@@ -5,7 +5,7 @@ import type { TestContext } from 'node:test'
 
 import { until } from './mesh-of-daemons.ts'
 
-/** Does as systemd for a unit with OpenFile=: the program gets one end of a pair of datagram sockets as descriptor 3. What it says comes out, a line for each message. */
+/** Acts as systemd with OpenFile=. Descriptor 3 of the program is a datagram socket, and each message to it is printed as a line. */
 const MANAGER = `use Socket;
 $| = 1;
 socketpair(my $ours, my $theirs, AF_UNIX, SOCK_DGRAM, PF_UNSPEC) or die $!;
@@ -27,14 +27,14 @@ while (1) { defined recv($ours, my $text, 4096, 0) or next; pass($text) }
 
 export interface Notified {
   readonly pid: number
-  /** Messages, the lines of each behind one another. */
+  /** Messages, with the lines of each joined. */
   readonly messages: readonly string[]
-  /** Resolves when it has said so, since the last that was waited for. */
+  /** Waits for a matching message after the previous one. */
   says(message: RegExp): Promise<string>
   readonly ended: Promise<unknown>
 }
 
-/** Starts a program whose service manager is told how it is. Ended with the test. */
+/** Starts a program and receives the status messages for its service manager. The test ends it. */
 export const startNotified = async (t: TestContext, argv: readonly string[], env: NodeJS.ProcessEnv): Promise<Notified> => {
   const child = spawn('perl', ['-e', MANAGER, ...argv], { stdio: ['ignore', 'pipe', 'inherit'], env })
   const ended = once(child, 'exit')

@@ -1,4 +1,4 @@
-/** As whoever starts it: a run in a sandbox of a podman image, from nothing. Prints what it saw, or why there is none. */
+/** Runs a sandbox of a new podman image as the current user. Prints the output of the run, or why it failed. */
 import { ImageStore } from '../../src/process/sandbox/images.ts'
 import { podmanMissing, podmanPlace } from './podman-image.ts'
 import { household, runSandboxed } from './sandboxed.ts'

@@ -1,4 +1,4 @@
-/** A daemon in small: starts what its arguments say, prints its pid and the guardian's, and waits to be killed. */
+/** A minimal daemon that starts the given argv. It prints the PIDs of the run and of the cleanup process, and waits to be killed. */
 import { systemClock } from '../../src/base/clock.ts'
 import { CleanupProcess } from '../../src/process/cleanup-process.ts'
 import { startProcess } from '../../src/process/running-process.ts'

@@ -5,6 +5,6 @@ const OWN_IMAGE = '/proc/self/exe'
 
 export const NOBODY = { uid: 65_534, gid: 65_534 } as const
 
-/** Runs our runtime as another user, also from a clone that only root may enter. Needs root. */
+/** Runs this Node.js as another user, even from a clone that only root may enter. Needs root. */
 export const asOtherUser = (argv: readonly string[], user: { readonly uid: number; readonly gid: number } = NOBODY) =>
   spawnSync(existsSync(OWN_IMAGE) ? OWN_IMAGE : process.execPath, argv, { encoding: 'utf8', env: {}, cwd: '/', timeout: 60_000, ...user })

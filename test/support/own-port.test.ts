@@ -11,9 +11,9 @@ import { ownPort } from './own-port.ts'
 
 const MODULE = pathToFileURL(`${import.meta.dirname}/own-port.ts`).href
 
-/** How many each asks for. */
+/** Number of ports that each worker requests. */
 const ASKED = 25
-/** Asks, and keeps what it was given until it is terminated. */
+/** Requests ports, and holds them until the worker is terminated. */
 const ASK = `
 const { parentPort } = require('node:worker_threads')
 parentPort.on('message', () => undefined)
@@ -24,11 +24,11 @@ import(${JSON.stringify(MODULE)}).then(async ({ ownPort }) => {
 })
 `
 
-/** The first that Linux gives by itself. */
+/** The first port that Linux assigns automatically. */
 const GIVEN = 32_768
 
-test('no two that ask in the same moment, and begin with the same port, are given one, nor one that the system gives away', async (t) => {
-  // Each has the module for itself, with the number of one process.
+test('concurrent requests that begin with the same port get different ports, outside the range that Linux assigns', async (t) => {
+  // Each worker loads the module itself, with the same PID.
   const workers = Array.from({ length: 8 }, () => new Worker(ASK, { eval: true }))
   t.after(() => Promise.all(workers.map((worker) => worker.terminate())))
   const told = await Promise.all(workers.map(async (worker) => once(worker, 'message') as Promise<[number[]]>))
@@ -37,7 +37,7 @@ test('no two that ask in the same moment, and begin with the same port, are give
   assert.ok(ports.every((port) => port < GIVEN))
 })
 
-test('of a port that another has nothing is held', { skip: !hasProc }, async (t) => {
+test('a request that skips ports in use keeps no descriptor for them', { skip: !hasProc }, async (t) => {
   const open = async (): Promise<number> => (await readdir('/proc/self/fd')).length
   const first = await ownPort()
   const others: Socket[] = []

@@ -14,11 +14,11 @@ import { PAGE_PROOF_HEADER, type PageDecision } from '../../src/protocol/page.ts
 import type { PageFanout, PagePeer, PageRun } from '../../src/protocol/page-lists.ts'
 import { questionOf } from './approval-request.ts'
 
-/** A desk that a test speaks for: what the page's server asks of it is written down. */
+/** An approval service that the test controls. It records the calls of the page's server. */
 export class SpokenDesk implements PageDesk {
   readonly listeners = new Set<DeskListener>()
   readonly decided: PageDecision[] = []
-  /** What was followed, each time that it was said. */
+  /** The runs of each `follow` call. */
   readonly followed: (readonly string[])[] = []
   running: readonly LifecycleEvent[] = []
   refuses: AppError | null = null
@@ -113,7 +113,7 @@ const NOTHING: PageSources = {
   explain: async () => ({ outcome: 'denied', text: 'denied' }),
 }
 
-/** A run as the page lists it, with what a test changes of it. */
+/** A run as the page lists it. `changed` replaces fields. */
 export const pageRun = (id: string, changed: Partial<PageRun> = {}): PageRun => ({
   key: `asked ${id}`,
   request_id: id,
@@ -194,7 +194,7 @@ export interface PageAsk {
   readonly body?: string | Buffer
 }
 
-/** One request, header by header, which no browser would let a page choose. */
+/** Sends one request with exactly these headers. A browser would not let a page choose them. */
 export const askPage = async ({ origin }: Pick<PageHost, 'origin'>, path: string, ask: PageAsk = {}): Promise<PageAnswer> =>
   new Promise((resolve, reject) => {
     const { method = ask.body === undefined ? 'GET' : 'POST', body } = ask
@@ -211,7 +211,7 @@ export const askPage = async ({ origin }: Pick<PageHost, 'origin'>, path: string
     request.end(body)
   })
 
-/** What a page sends with every call. */
+/** The headers that a page sends with every call. */
 export const pageHeaders = ({ origin }: Pick<PageHost, 'origin'>, session?: { cookie: string; proof: string }) => ({
   origin,
   'content-type': 'application/json',

@@ -51,42 +51,42 @@ import { Revocations } from '../../src/trust/revocations.ts'
 
 export interface PeerInit {
   readonly name: string
-  /** Where the keys are; a fresh directory by default. */
+  /** Directory of the keys. Default: a temporary directory. */
   readonly dataDir?: string
-  /** Null: nowhere, so that nobody can dial it. */
+  /** Null: does not listen, so that others cannot dial it. */
   readonly listen?: string | null
   readonly bootstrap?: readonly string[]
-  /** Agents to whom a connection stands however many contacts there are. */
+  /** Agents to which a connection is kept, regardless of the number of contacts. */
   readonly keep?: readonly string[]
-  /** The part in the hash table; default off. */
+  /** The mode of the DHT. Default: off. */
   readonly dht?: DhtMode
-  /** To how many other contacts it stands. */
+  /** The number of other contacts with persistent connections. */
   readonly standing?: number
   readonly clock?: Clock
-  /** By which penalties pass. */
+  /** The clock of penalties. */
   readonly penaltyClock?: Pick<Clock, 'monotonic'>
-  /** Look for others on the local network; default false. */
+  /** Search the local network for peers. Default: false. */
   readonly mdns?: boolean
-  /** Whether machines may connect that nobody names; default true. */
+  /** Accept connections from unlisted peers. Default: true. */
   readonly strangers?: boolean
-  /** Connections at once; default `MAX_CONNECTIONS`. */
+  /** The maximum number of connections. Default: `MAX_CONNECTIONS`. */
   readonly connections?: number
-  /** Whether it carries for its contacts; default false. */
+  /** Relay for its contacts. Default: false. */
   readonly relay?: boolean
-  /** Addresses of the relays where it is reached. */
+  /** Addresses of the relays on which it reserves a place. */
   readonly relays?: readonly string[]
-  /** Its helper process; started, and stopped after it, by who gives it. Default: one of its own, where it runs anything. */
+  /** The cleanup process. The caller starts it and stops it after the peer. By default, a peer that runs commands starts one. */
   readonly cleanup?: CleanupProcess
-  /** It answers who dials it and does nothing by itself: it dials nobody, and announces and asks for nothing; default false. */
+  /** Answers connections but never dials, announces or queries. Default: false. */
   readonly passive?: boolean
 }
 
-/** What of a passive peer is started. */
+/** The parts of a passive peer that are started. */
 const PASSIVE: readonly string[] = ['standings', 'links', 'messages', 'pings', 'mesh']
 
 export type Peer = Awaited<ReturnType<typeof startPeer>>
 
-/** Both halves of a daemon without its doors, on loopback: real keys, real executor, real libp2p. It runs what an `exec-acl.toml` in its directory allows. */
+/** Both processes of a daemon without its interfaces, on loopback. Keys, executor and libp2p are real. Its `exec-acl.toml` applies. */
 export const startPeer = async (t: Pick<TestContext, 'after'>, init: PeerInit) => {
   const clock = init.clock ?? systemClock
   const log = silentLogger
@@ -283,12 +283,12 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
 
 const freshDir = async (t: Pick<TestContext, 'after'>): Promise<string> => {
   const dir = await mkdtemp(join(tmpdir(), 'x0x-peer-'))
-  // What a peer still writes while it stops must not keep the hooks behind this one from being run.
+  // The peer may still write while it stops. A failed removal would skip the remaining hooks.
   t.after(async () => rm(dir, { recursive: true, force: true, maxRetries: 10 }))
   return dir
 }
 
-/** `who` gets `other`'s card, at this level, pinned to its machine when asked. */
+/** Imports the card of `other` into `who` with this trust level. With `pin`, pins it to its machine. */
 export const introduce = async (who: Peer, other: Peer, trust: TrustLevel, pin = false): Promise<void> => {
   await who.contacts.importCard(await other.card(), { trust })
   if (pin) await who.contacts.pin(other.agentId, other.machineId)

@@ -16,8 +16,8 @@ const perlProgram = async (t: TestContext, text: string): Promise<string> => {
 }
 
 /**
- * A command of a session of so many groups. The kernel says SIGHUP and SIGCONT to those of them that are stopped when who leads
- * the session dies; then each starts another process.
+ * A command with this number of stopped groups in its session. When the session leader dies, the kernel sends SIGHUP and SIGCONT to
+ * the groups. Each then starts another process.
  */
 export const orphanedGroups = async (t: TestContext, count: number): Promise<string> =>
   perlProgram(
@@ -35,7 +35,7 @@ sleep 1000 while 1;
 `,
   )
 
-/** A command that ends, and leaves somebody who joins its group when all in it were killed: one that nobody has reaped keeps its number. */
+/** A command that leaves a process which joins its group again after all members were killed. An unreaped zombie keeps the group. */
 export const joiningLate = async (t: TestContext): Promise<string> =>
   perlProgram(
     t,

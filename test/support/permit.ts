@@ -19,7 +19,7 @@ export interface PermitOptions {
 
 const ENTRY = { description: 'a test', described: null, discoverable: false, agent_id: ALICE, machine_id: LAPTOP }
 
-/** A permit for this argv, made by policy itself from an ACL that allows exactly that. */
+/** A permit for this argv, which policy makes from an ACL with exactly this command. */
 export const permitFor = (argv: readonly string[], options: PermitOptions = {}): Permit => {
   const limits: RunLimits = { ...DEFAULT_CAPS, ...options.limits }
   const confinement: Confinement = { ...UNCONFINED, ...options.confinement }

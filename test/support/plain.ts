@@ -1,4 +1,4 @@
-/** A value with every byte string as `{hex}`: comparable with deepEqual and writable as JSON. */
+/** A copy in which every byte string is `{hex}`, for deepEqual and JSON. */
 export const plain = (value: unknown): unknown => {
   if (value instanceof Uint8Array) return { hex: Buffer.from(value).toString('hex') }
   if (Array.isArray(value)) return value.map(plain)

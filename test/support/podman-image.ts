@@ -12,34 +12,34 @@ import { noSandbox } from './sandboxed.ts'
 
 const run = promisify(execFile)
 
-/** Why podman cannot be tried here; null: it can. */
+/** Why podman cannot be tested on this machine, or null. */
 export const podmanMissing =
   noSandbox ?? (['podman', 'busybox'].every((name) => findExecutable(name).kind === 'found') ? null : 'podman or busybox is not installed')
-/** Why it is not tried here. Root tries it as an ordinary user, too, with nothing of what a host may lack for those it knows. */
+/** Why this process skips podman. Root also tests it as an ordinary user, without the tools that a host may lack. */
 export const noPodman = podmanMissing ?? (isRoot ? null : 'needs root')
 export const needsPodman = { skip: noPodman !== null }
 export const withPodman = (name: string): string => (noPodman === null ? name : `${name} (skipped: ${noPodman})`)
 
 export interface PodmanPlace {
-  /** Where images are to be unpacked. */
+  /** The directory for unpacked images. */
   readonly directory: string
   readonly settings: SandboxSettings
-  /** Makes an image of the name from what `fill` puts beside its busybox. */
+  /** Creates an image of this name from busybox and the files that `fill` adds. */
   import(fill: (root: string) => Promise<unknown>, changes?: readonly string[]): Promise<void>
 }
 
-/** A test or a table of tests, at whose end something is taken away. */
+/** A test or a group of tests with a hook at its end. */
 export interface Ending {
   after(end: () => Promise<void>): void
 }
 
-/** Of an ordinary user podman leaves a process, which keeps his namespace. */
+/** For an ordinary user, podman leaves a process that holds the user namespace. */
 const endPause = async (runtime: string): Promise<void> => {
   const pid = Number(await readFile(join(runtime, 'libpod/tmp/pause.pid'), 'utf8').catch(() => ''))
   if (pid > 1) attempt(() => process.kill(pid, 'SIGKILL'))
 }
 
-/** A storage of podman's own for one test, whose images need no registry. */
+/** A separate podman storage for one test. Its images need no registry. */
 export const podmanPlace = async (t: Ending): Promise<PodmanPlace> => {
   const base = await mkdtemp(join(tmpdir(), 'x0x-podman-'))
   const conf = join(base, 'storage.conf')

@@ -9,14 +9,14 @@ import type { TestContext } from 'node:test'
 import { cleanEnvironment } from './mesh-of-daemons.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
-/** What was released last; whoever releases writes the commit of it there. */
+/** The commit of the last release. Each release updates this file. */
 const COMMIT = readFileSync(join(ROOT, 'deploy/previous-release'), 'utf8').trim()
-/** A tree of it that is built already, or of another release that is to be tried. */
+/** An already built tree, of the previous release or of another release to test. */
 const BUILT = process.env['X0X_TEST_PREVIOUS']
-/** A tree without what is in no package. */
+/** Bytes of a tree without the files that no package contains. */
 const MAX_ARCHIVE = 256 * 1024 * 1024
 
-/** Without the page, the cache and the declarations, which take the longest. */
+/** Omits the page, the cache and the declarations, which take the longest. */
 const BUILD = `
   import { bundle, replace, TARGETS } from './deploy/build.mjs'
   import { mkdirSync } from 'node:fs'
@@ -30,7 +30,7 @@ const packagesOf = (lock: string): Packages => (JSON.parse(lock) as { packages: 
 
 const git = (...args: readonly string[]) => spawnSync('git', ['-C', ROOT, ...args], { maxBuffer: MAX_ARCHIVE })
 
-/** Why it cannot be built here, or false. What is installed here must be all that it was released with. */
+/** Why the release cannot be built on this machine, or false. The installed packages must match its lock file. */
 export const noPreviousRelease = (): string | false => {
   if (BUILT !== undefined) return false
   const lock = git('show', `${COMMIT}:package-lock.json`)
@@ -42,13 +42,13 @@ export const noPreviousRelease = (): string | false => {
   return other !== undefined && `needs ${other[0].replace('node_modules/', '')} ${other[1].version ?? ''}, which is another one here`
 }
 
-/** The previous release as it is installed: where its bundles are, and how it goes away. */
+/** An installation of the previous release: the directory of its bundles, and a function that removes it. */
 export interface PreviousRelease {
   readonly dist: string
   remove(): Promise<void>
 }
 
-/** Takes some seconds. */
+/** Builds the release, which takes some seconds. */
 export const buildPreviousRelease = async (): Promise<PreviousRelease> => {
   if (BUILT !== undefined) return { dist: join(BUILT, 'dist'), remove: async () => undefined }
   const dir = await mkdtemp(join(tmpdir(), 'x0x-previous-'))
@@ -58,7 +58,7 @@ export const buildPreviousRelease = async (): Promise<PreviousRelease> => {
     await mkdir(tree)
     execFileSync('tar', ['-x', '-C', tree], { input: git('archive', COMMIT).stdout })
     await symlink(join(ROOT, 'node_modules'), join(tree, 'node_modules'))
-    // Not by its npm script, which would install what it misses.
+    // The release's npm script would install missing packages.
     const child = spawn(process.execPath, ['--input-type=module', '-e', BUILD], {
       cwd: tree,
       stdio: ['ignore', 'ignore', 'inherit'],
@@ -72,7 +72,7 @@ export const buildPreviousRelease = async (): Promise<PreviousRelease> => {
   }
 }
 
-/** A program of either release, ended with the test. */
+/** A program of either release, which the test ends. */
 export interface Started {
   readonly child: ChildProcess
   readonly ended: Promise<readonly unknown[]>

@@ -10,9 +10,9 @@ import {
 } from '../../src/protocol/wire/terminal.ts'
 import type { FakeLink, ProbeRun } from './fake-network.ts'
 
-/** What an input frame says, and who signs it for what. */
+/** The content of an input frame, with its signer and signature domain. */
 export interface ProbeInput extends Partial<ExecTerminalInput> {
-  /** Number of the frame; default: that of the input. */
+  /** Number of the frame. Default: the number in the input. */
   readonly frameSeq?: number
   readonly signer?: Pick<AgentSigner, 'sign'>
   readonly domain?: string
@@ -41,7 +41,7 @@ export class ProbeTerminal {
     return new ProbeTerminal(link, run, sha256(body))
   }
 
-  /** A frame that continues the input, or differs from that as the test says. */
+  /** The next input frame. `input` replaces its fields. */
   async frame(input: ProbeInput): Promise<Uint8Array> {
     const { frameSeq, signer = this.#link.peer.signer, domain = EXEC_TERMINAL_INPUT_DOMAIN, ...content } = input
     const seq = content.seq ?? this.#seq
@@ -66,12 +66,12 @@ export class ProbeTerminal {
     this.#seq += 1
   }
 
-  /** Settles when the output has this text. */
+  /** Waits until the output contains this text. */
   async shows(text: string): Promise<void> {
     await this.run.frame('stdout', () => this.run.output().includes(text))
   }
 
-  /** Highest number of frames that the target has acknowledged. */
+  /** The highest frame number that the target has acknowledged. */
   get acked(): number {
     return Math.max(0, ...this.run.frames.map((frame) => (frame.type === 'ack' ? frame.stdin : 0)))
   }

@@ -16,10 +16,10 @@ import { permitFor, type PermitOptions } from './permit.ts'
 import { patient } from './wait-limits.ts'
 
 const say = (): void => {}
-/** Says nothing. */
+/** A logger that discards everything. */
 export const silent: Logger = { debug: say, info: say, warn: say, error: say, child: () => silent }
 
-/** A directory that is gone when the test is. */
+/** A directory that is removed after the test. */
 export const temporaryDirectory = async (t: TestContext): Promise<string> => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-test-'))
   t.after(() => rm(directory, { recursive: true, force: true, maxRetries: 10 }))
@@ -33,11 +33,11 @@ export const startGuardian = (t: TestContext): CleanupProcess => {
   return cleanup
 }
 
-/** The weak mode, without looking at what else this host can do. */
+/** Process trees as process groups, without a check for stronger containments. */
 export const groupCells = async (cleanup: CleanupProcess | null = null): Promise<ProcessTrees> =>
   ProcessTrees.open({ cleanup, log: silent }, { choice: 'group', dataDir: null })
 
-/** A shell program in a file of its own: policy allows no metacharacter in an argument. */
+/** A shell program in a separate file, because policy forbids metacharacters in arguments. */
 export const script = async (t: TestContext, text: string): Promise<string> => {
   const path = join(await temporaryDirectory(t), 'program.sh')
   await writeFile(path, `#!/bin/sh\n${text}\n`)
@@ -49,7 +49,7 @@ export interface StartedProcess {
   readonly process: RunningProcess
   readonly output: { stdout: Buffer[]; stderr: Buffer[] }
   readonly warnings: { kind: WarningKind; bytes: number | null }[]
-  /** Settles when stdout holds this text. */
+  /** Waits until stdout contains this text. */
   printed(text: string): Promise<void>
 }
 
@@ -61,7 +61,7 @@ export interface StartOptions extends PermitOptions {
   readonly paused?: boolean
 }
 
-/** Starts a permitted argv and keeps what it writes; ended with the test if it is not over by then. */
+/** Starts a permitted argv and keeps its output. The test ends it. */
 export const start = async (t: TestContext, argv: readonly string[], options: StartOptions = {}): Promise<StartedProcess> => {
   const output: StartedProcess['output'] = { stdout: [], stderr: [] }
   const warnings: StartedProcess['warnings'] = []
@@ -121,10 +121,10 @@ export const isAlive = (pid: number): boolean => {
   }
 }
 
-/** More than anything here takes; whoever waited for ever would keep the whole run from its end. */
+/** Longer than any wait in these tests. An endless wait would block the whole test run. */
 const PATIENCE_MS = patient(120_000)
 
-/** Waits for something that no event tells. */
+/** Polls for a condition that no event reports. */
 export const until = async (condition: () => boolean | Promise<boolean>): Promise<void> => {
   const deadline = performance.now() + PATIENCE_MS
   while (!(await condition())) {

@@ -3,7 +3,7 @@ import type { TestContext } from 'node:test'
 import { announceNowhere, MeshOfDaemons, type TestDaemon } from './mesh-of-daemons.ts'
 import type { TcpProxy } from './tcp-proxy.ts'
 
-/** Two daemons of which one knows the other by the address of a proxy alone. */
+/** Two daemons. Alice knows only the address of a proxy to bob. */
 export interface ProxiedPair<Proxy extends TcpProxy> {
   readonly mesh: MeshOfDaemons
   readonly alice: TestDaemon
@@ -11,7 +11,7 @@ export interface ProxiedPair<Proxy extends TcpProxy> {
   readonly proxy: Proxy
 }
 
-/** Neither daemon runs yet; `proxyTo` makes what stands before bob's port. */
+/** Creates both daemons without starting them. `proxyTo` creates the proxy to bob's port. */
 export const proxiedPair = async <Proxy extends TcpProxy>(
   t: TestContext,
   proxyTo: (port: () => number) => Proxy,
@@ -26,7 +26,7 @@ export const proxiedPair = async <Proxy extends TcpProxy>(
   return { mesh, alice, bob, proxy }
 }
 
-/** Starts both: alice may run `commands` on bob, who has no address of hers. `keys` go into bob's ACL. */
+/** Starts both. Alice may run `commands` on bob, who has no address of alice. `keys` go into bob's ACL. */
 export const acquaint = async (
   { alice, bob, proxy }: ProxiedPair<TcpProxy>,
   commands: readonly (readonly string[])[],
@@ -36,7 +36,7 @@ export const acquaint = async (
   await meetOn({ alice, bob, proxy }, { commands, terminals }, keys)
 }
 
-/** The same for tables of files instead of commands. */
+/** Does the same with tables of files instead of commands. */
 export const acquaintFiles = async ({ alice, bob, proxy }: ProxiedPair<TcpProxy>, tables: string): Promise<void> =>
   meetOn({ alice, bob, proxy }, { commands: [], keys: tables })
 
@@ -49,7 +49,7 @@ const meetOn = async (
   await alice.start()
   await bob.writeAcl([{ agent: alice, ...entry }], keys)
   await bob.start()
-  // A contact of no trust is dialled when it is asked, and not before.
+  // Alice dials a contact without trust only on demand.
   await alice.take(await bob.cardVia([`/ip4/127.0.0.1/tcp/${proxy.port}${await bob.peerSuffix()}`]), 'bob')
   await bob.take(await alice.cardVia([]), 'alice', 'trusted')
 }

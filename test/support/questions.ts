@@ -5,7 +5,7 @@ export const PERMIT_SHA = 'a'.repeat(64)
 export const GRANT_SHA = 'b'.repeat(64)
 const AGENT = 'c'.repeat(64)
 
-/** A question of a local agent about git, with what a test says otherwise. */
+/** An approval request of a local agent about git. `fields` replaces fields. */
 export const questionOf = (fields: Partial<ApprovalRequest> = {}): ApprovalRequest => ({
   permit_sha256: PERMIT_SHA,
   grant_sha256: GRANT_SHA,
@@ -44,7 +44,7 @@ export const meshQuestionOf = (fields: Partial<ApprovalRequest> = {}): ApprovalR
     ...fields,
   })
 
-/** A store that narrows nothing and lists nothing. */
+/** A store without restrictions and lists. */
 export const storeOf = (fields: Partial<StoreSnapshot> = {}): StoreSnapshot => ({
   defaults: { security: 'full', ask: 'off', ask_fallback: 'full' },
   agents: {},

@@ -22,11 +22,11 @@ interface Answer {
 export interface RawOptions {
   readonly whoami?: string
   readonly env?: Readonly<Record<string, string>>
-  /** In a process group of its own. */
+  /** Starts it in a separate process group. */
   readonly detached?: boolean
 }
 
-/** `x0x mcp`, spoken to line by line by whoever keeps no rule. */
+/** `x0x mcp` with line-by-line access, for clients that break the protocol. */
 export class RawServer {
   readonly child: ChildProcess
   readonly answers: Answer[] = []
@@ -35,7 +35,7 @@ export class RawServer {
   constructor({ config }: McpPlace, { whoami = 'hostile', env = {}, detached = false }: RawOptions = {}) {
     const args = [X0X, 'mcp', '--whoami', whoami, '--config', config]
     this.child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'ignore'], env: { ...process.env, ...env }, detached })
-    // What is still on its way when it ends is lost.
+    // Data that is in transit when the server ends is lost.
     this.child.stdin?.on('error', () => undefined)
   }
 
@@ -78,5 +78,5 @@ export class RawServer {
   }
 }
 
-/** A call of a tool. */
+/** A tool call. */
 export const callOf = (id: number, name: string, args: object) => ({ id, method: 'tools/call', params: { name, arguments: args } })

@@ -2,7 +2,7 @@ import { Agent, request, type IncomingMessage } from 'node:http'
 
 import { RAW_RUN_TYPE } from '../../src/protocol/api/run-events.ts'
 
-/** A keep-alive client of one daemon's REST door over its unix socket. */
+/** A client with keep-alive for one daemon's REST API on its unix socket. */
 export class RestClient {
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 256 })
   readonly #socketPath: string
@@ -31,7 +31,7 @@ export class RestClient {
     })
   }
 
-  /** The whole answer; throws when there is none, or only a part of one. */
+  /** Returns the complete answer. Throws if it is missing or incomplete. */
   async post(path: string, body: unknown, options: { signal?: AbortSignal; accept?: string } = {}): Promise<string> {
     const response = await this.#open(path, body, options.accept ?? 'application/json', options.signal)
     const chunks: Buffer[] = []
@@ -39,14 +39,14 @@ export class RestClient {
     return Buffer.concat(chunks).toString()
   }
 
-  /** One run to its end; throws unless it exited 0. */
+  /** Performs one run to its end. Throws unless it exits with 0. */
   async run(agentId: string, argv: readonly string[]): Promise<void> {
     const text = await this.post('/exec/run', { agent_id: agentId, argv })
     const result = JSON.parse(text) as { ok: boolean; code: number | null }
     if (!result.ok || result.code !== 0) throw new Error(text)
   }
 
-  /** Bytes of a streamed run's answer, thrown away as they come. */
+  /** Returns the number of bytes in a streamed run's answer, and discards the bytes. */
   async drain(agentId: string, argv: readonly string[], accept = RAW_RUN_TYPE): Promise<number> {
     const response = await this.#open('/exec/run', { agent_id: agentId, argv }, accept)
     let received = 0

@@ -20,7 +20,7 @@ const refuse = (what: string) => (): never => {
   throw new Error(`the test did not expect ${what}`)
 }
 
-/** Components that answer nothing but who they are; a test replaces what it needs. */
+/** Components without function that only know their identity. A test replaces those that it needs. */
 export const restComponents = (over: Partial<RestServices> = {}): RestServices => ({
   runner: {
     run: refuse('a run'),
@@ -88,15 +88,15 @@ export interface TestDoor {
   readonly door: RestServer
   readonly port: number
   readonly socketPath: string
-  /** Sends a request with the token and waits for its whole answer. */
+  /** Sends a request with the token and waits for its complete answer. */
   call(method: string, path: string, options?: CallOptions): Promise<Answer>
-  /** Begins a request; its body is the caller's to write. */
+  /** Begins a request. The caller writes its body. */
   open(method: string, path: string, options?: CallOptions): ClientRequest
 }
 
 export interface CallOptions {
   readonly headers?: Record<string, string | undefined>
-  /** An object becomes JSON. */
+  /** An object is sent as JSON. */
   readonly body?: unknown
   readonly viaSocket?: boolean
   readonly token?: string | null
@@ -111,7 +111,7 @@ export interface Answer {
   readonly json: any
 }
 
-/** A door on both of its listeners, in a directory of its own, closed with the test. */
+/** A REST server on both of its listeners, in a temporary directory. The test closes it. */
 export const startDoor = async (t: TestContext, over: Partial<RestServices> = {}, init: Partial<RestInit> = {}): Promise<TestDoor> => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-door-'))
   const socketPath = join(directory, 'api.sock')

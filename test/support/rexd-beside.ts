@@ -7,19 +7,19 @@ import { MeshOfDaemons, processesNaming, until, type TestDaemon } from './mesh-o
 import { ask, post, type Reached } from './rexd-callers.ts'
 import { pidIn, rexdPlace, type RexdPlace, type RexdSettings } from './rexd-server.ts'
 
-/** A daemon that serves REXD, or is to; ended with the test, when nothing of either may be left. */
+/** A daemon that serves REXD. The test ends it and checks that no process of it remains. */
 export interface RexdBeside extends RexdPlace {
   readonly mesh: MeshOfDaemons
   readonly daemon: TestDaemon
-  /** Where REXD is, by the daemon's own line, and its token. */
+  /** The address of REXD from the daemon's output, and its token. */
   reached(): Promise<Reached>
-  /** Its process, as the daemon has written it down. */
+  /** The PID of REXD, as the daemon recorded it. */
   pid(): Promise<number>
-  /** Waits for one that is not this process, and that answers. */
+  /** Waits for a REXD with another PID that answers. */
   another(than: number): Promise<number>
 }
 
-/** Not started yet. Over a unix socket unless told otherwise, so that it is at the same place after each start. */
+/** Creates the daemon without starting it. By default it uses a unix socket, so that each start has the same address. */
 export const rexdBeside = async (t: TestContext, settings: RexdSettings = {}): Promise<RexdBeside> => {
   const mesh = await MeshOfDaemons.create()
   const place = await rexdPlace(t, { listen: `unix:${join(mesh.root, 'sock', 'rexd.sock')}`, ...settings })
@@ -43,14 +43,14 @@ export const rexdBeside = async (t: TestContext, settings: RexdSettings = {}): P
   return { ...place, mesh, daemon, reached, pid, another }
 }
 
-/** False where nobody listens. */
+/** False if the address has no listener. */
 export const answers = async (server: Reached): Promise<boolean> =>
   ask(server, { token: null }).then(
     ({ status }) => status === 401,
     () => false,
   )
 
-/** The pids of a shell, of a child of its own and of one that has left its group, all in one session called `name`. */
+/** Starts a shell, a child of it, and a child that has left its process group, in the session `name`. Returns their PIDs. */
 export const startPrograms = async ({ root }: RexdPlace, server: Reached, name = 'a'): Promise<number[]> => {
   const { session_id } = await post(server, 'session.open', { client_name: name })
   const files = ['shell', 'child', 'apart'].map((one) => `${name}-${one}`)

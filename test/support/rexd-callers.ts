@@ -8,7 +8,7 @@ import { WebSocket, type ClientOptions } from 'ws'
 
 import type { RexdServer } from './rexd-server.ts'
 
-/** Where a caller finds a door, and what lets it in. */
+/** The address and the token of a server. */
 export type Reached = Pick<RexdServer, 'url' | 'token'>
 
 export interface HttpAnswer {
@@ -20,21 +20,21 @@ export interface HttpAnswer {
 }
 
 export interface Asking extends RequestOptions {
-  /** Null: none. */
+  /** Null sends no token. */
   readonly token?: string | null
-  /** An object becomes JSON; several parts are sent in chunks. */
+  /** An object is sent as JSON. Several parts are sent in chunks. */
   readonly body?: object | string | Buffer
   readonly parts?: readonly Buffer[]
 }
 
-/** `unix:/path`, as `node:http` and `ws` want it. */
+/** `unix:/path`, as `node:http` and `ws` expect it. */
 const socketOf = (url: string): string | null => (url.startsWith('unix:') ? url.slice('unix:'.length) : null)
 const webSocketUrl = (url: string, path: string): string => {
   const socketPath = socketOf(url)
   return socketPath === null ? `${url.replace('http', 'ws')}${path}` : `ws+unix:${socketPath}:${path}`
 }
 
-/** One request with the token, to its whole answer. */
+/** Sends one request with the token and returns the complete answer. */
 export const ask = async (server: Reached, asking: Asking = {}): Promise<HttpAnswer> => {
   const { token = server.token, body, parts, headers, ...options } = asking
   const secure = server.url.startsWith('https:')
@@ -62,7 +62,7 @@ export const ask = async (server: Reached, asking: Asking = {}): Promise<HttpAns
   return { status: response.statusCode ?? 0, headers: response.headers, text, json: isJson ? (JSON.parse(text) as unknown) : undefined }
 }
 
-/** What a method answered that did not do it. */
+/** The error of a failed method. */
 export class RpcRefused extends Error {
   readonly code: number
   readonly data: Readonly<Record<string, unknown>>
@@ -94,10 +94,10 @@ export interface Notification {
   readonly params: Readonly<Record<string, Result>>
 }
 
-/** One WebSocket, what came over it, and what it is asked. */
+/** A WebSocket client, with the messages that it receives. */
 export class SocketCaller {
   readonly socket: WebSocket
-  /** Events in the order of their coming. */
+  /** Events in order of arrival. */
   readonly events: Notification[] = []
   readonly closed: Promise<{ code: number; reason: string }>
   readonly #answers = new Map<number, (answer: Result) => void>()
@@ -121,7 +121,7 @@ export class SocketCaller {
     return resultOf(await promise)
   }
 
-  /** Resolves when the events are so. */
+  /** Resolves when the events meet the condition. */
   async until(condition: (events: readonly Notification[]) => boolean): Promise<void> {
     if (condition(this.events)) return
     await new Promise<void>((resolve) => {
@@ -148,7 +148,7 @@ export class SocketCaller {
   }
 }
 
-/** A WebSocket that was let in; hung up with the test. */
+/** An accepted WebSocket. The test closes it. */
 export const connect = async (
   t: Pick<TestContext, 'after'>,
   { url, token }: Reached,
@@ -162,7 +162,7 @@ export const connect = async (
   return caller
 }
 
-/** The status of the refusal. */
+/** The HTTP status of a refused WebSocket. */
 export const refusedSocket = async (
   { url }: Pick<Reached, 'url'>,
   options: ClientOptions & { readonly protocols?: readonly string[]; readonly path?: string } = {},
@@ -180,7 +180,7 @@ export const refusedSocket = async (
   }
 }
 
-/** What a stream wrote, from its events. */
+/** The output of one stream, from its events. */
 export const outputOf = (events: readonly Notification[], name: 'stdout' | 'stderr' = 'stdout'): Buffer =>
   Buffer.concat(
     events

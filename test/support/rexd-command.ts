@@ -2,10 +2,10 @@ import assert from 'node:assert/strict'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 
-/** What is tried: a built rexd, or another file that is one, whose path X0X_TEST_REXD is. */
+/** The path of another rexd to test, from X0X_TEST_REXD. Default: the built rexd. */
 const OTHER = process.env['X0X_TEST_REXD']
 
-/** The program and the words with which rexd is started. */
+/** The program and the arguments that start rexd. */
 export const rexdCommand = (bundle = 'dist/rexd.mjs'): readonly [string, ...string[]] => {
   if (OTHER !== undefined) return [OTHER]
   const file = join(import.meta.dirname, '../..', bundle)

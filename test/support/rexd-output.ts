@@ -5,9 +5,9 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { post, type Notification, type Reached, type SocketCaller } from './rexd-callers.ts'
 import { pidIn, type RexdServer } from './rexd-server.ts'
 
-/** Lines with their numbers: whatever is lost, doubled or out of order shows. */
+/** Numbered lines show lost, repeated or reordered output. */
 const LINES = 3_000_000
-/** Its pid is in the file. */
+/** Writes the PID of the program to the file. */
 export const numbers = (file = 'pid') => ({ shell: true, command: `echo $$ > ${file}; exec seq 1 ${LINES}` })
 export const numbersText = (): Buffer => Buffer.from(Array.from({ length: LINES }, (_, index) => `${index + 1}\n`).join(''))
 
@@ -18,7 +18,7 @@ const writtenBy = async (pid: number): Promise<number> => {
   return Number(/^wchar: (\d+)$/m.exec(text)?.[1] ?? -1)
 }
 
-/** How much the program has written when it writes no more: for more than a second nothing came. -1: it is over. */
+/** Number of bytes that the program wrote until it paused for more than a second. -1 after its end. */
 export const writtenWhenHeld = async (pid: number): Promise<number> => {
   let before = await writtenBy(pid)
   for (let still = 0; still < 12;) {
@@ -30,7 +30,7 @@ export const writtenWhenHeld = async (pid: number): Promise<number> => {
   return before
 }
 
-/** Everything behind `cursor` until the exit is there, asked for by POST as it comes. */
+/** Polls by POST for all events after `cursor`, until the exit. */
 export const pollToExit = async (
   server: Reached,
   session_id: string,
@@ -50,7 +50,7 @@ export const cursorsOf = (events: readonly Notification[]): number[] => events.m
 
 export const oneTo = (last: number): number[] => Array.from({ length: last }, (_, index) => index + 1)
 
-/** The last event that came, for its caller to come back with. */
+/** The cursor of the last event, with which a client can resume. */
 export const cursorOf = ({ events }: SocketCaller): number => (events.at(-1)?.params['cursor'] ?? 0) as number
 
 /** Memory of a process, in bytes. */

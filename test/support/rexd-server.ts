@@ -10,32 +10,32 @@ import { wholeLines } from './journal.ts'
 import { isAlive, until } from './processes.ts'
 import { rexdCommand } from './rexd-command.ts'
 
-/** Ending all children takes at most 8 s, and the rest a little more. */
+/** Ending all children takes at most 8 s. The rest takes a little longer. */
 const MAX_STOP_MS = 12_000
 
-/** Lines of TOML for each section, beside those that let it start at all. */
+/** Lines of TOML for each section, added to the minimum that it needs to start. */
 export interface RexdSettings {
   readonly server?: string
   readonly limits?: string
   readonly security?: string
-  /** Where it listens, in TOML's quotes. */
+  /** The listen address, quoted as in TOML. */
   readonly listen?: string
 }
 
 export interface RexdOptions {
   readonly flags?: readonly string[]
   readonly stdin?: 'ignore' | 'pipe'
-  /** Beside our own. */
+  /** Added to the environment of this process. */
   readonly env?: Readonly<Record<string, string>>
 }
 
-/** A configuration in a directory of its own, with one root. */
+/** A configuration in a temporary directory, with one root. */
 export interface RexdPlace {
   readonly dir: string
   readonly root: string
   readonly config: string
   readonly tokenFile: string
-  /** Before the directory is taken away, the latest first. */
+  /** Runs before the directory is removed, newest first. */
   readonly ending: (() => Promise<void>)[]
 }
 
@@ -64,7 +64,7 @@ export const rexdPlace = async (t: Pick<TestContext, 'after'>, settings: RexdSet
   return { dir, root, config, tokenFile, ending }
 }
 
-/** What the journal says was refused to a session, as door, method and detail. */
+/** The refusals of a session in the audit log, each as interface, method and detail. */
 export const refusalsOf = async ({ dir }: Pick<RexdPlace, 'dir'>, sessionId: string): Promise<string[]> => {
   const text = await readFile(join(dir, 'log', 'audit.log'), 'utf8')
   const lines = wholeLines(text).map((line) => JSON.parse(line) as Record<string, unknown>)
@@ -74,20 +74,20 @@ export const refusalsOf = async ({ dir }: Pick<RexdPlace, 'dir'>, sessionId: str
 
 export interface RexdServer extends RexdPlace {
   readonly url: string
-  /** Not a number for a unix socket. */
+  /** NaN for a unix socket. */
   readonly port: number
   readonly token: string
   readonly child: ChildProcess
   readonly pid: number
   /** Its line on standard output. */
   readonly ready: string
-  /** All that it has said on standard error. */
+  /** All its output on standard error. */
   said(): string
-  /** Signals it and answers its exit status and signal when it is gone. */
+  /** Sends a signal. Returns the exit status and signal when the process has ended. */
   stop(signal?: NodeJS.Signals): Promise<readonly [number | null, NodeJS.Signals | null]>
 }
 
-/** A program to its end: its status and what it said. */
+/** Runs a program to its end, and returns its status and output. */
 export const runRexd = async (...argv: readonly string[]): Promise<{ status: number | null; stdout: string; stderr: string }> => {
   const [file, ...words] = rexdCommand()
   const child = spawn(file, [...words, ...argv], { stdio: ['ignore', 'pipe', 'pipe'] })
@@ -99,7 +99,7 @@ export const runRexd = async (...argv: readonly string[]): Promise<{ status: num
 
 const READY = /^rexd \S+ ready: (https?:\/\/(?:\[[^\]]+\]|[^:]+):(\d+)|unix:[^,]+), token in (.+), configuration .+\n/
 
-/** The built rexd on a port of its own, ended with the test; by then it must not have called anything a mistake of its own. */
+/** The built rexd on a separate port. The test ends it, and fails if it has logged an internal error. */
 export const startRexd = async (
   t: Pick<TestContext, 'after'>,
   settings: RexdSettings = {},
@@ -139,7 +139,7 @@ export const startRexd = async (
   return { ...place, url, port: Number(port), token, child, pid: child.pid!, ready, said: () => said, stop }
 }
 
-/** One server for all tests of a file. The first test that asks for it starts it. */
+/** One server for all tests of a file. The first test that needs it starts it. */
 export const sharedRexd = (settings: RexdSettings = {}): (() => Promise<RexdServer>) => {
   const cleaners: (() => unknown)[] = []
   let server: Promise<RexdServer> | null = null
@@ -149,7 +149,7 @@ export const sharedRexd = (settings: RexdSettings = {}): (() => Promise<RexdServ
   return async () => (server ??= startRexd({ after: (clean) => void cleaners.push(clean as () => unknown) }, settings))
 }
 
-/** The pid that a program of a session has written to a file of the root. */
+/** The PID that a program of a session has written to a file of the root. */
 export const pidIn = async (file: string): Promise<number> => {
   let pid = 0
   await until(async () => (pid = Number(await readFile(file, 'latin1').catch(() => ''))) > 0)

@@ -10,14 +10,14 @@ import { ManualClock } from './manual-clock.ts'
 import type { Reached } from './rexd-callers.ts'
 import { rexdPlace, type RexdPlace, type RexdSettings } from './rexd-server.ts'
 
-/** An executor with real programs, and the doors to it whose time stands still until a test moves it. */
+/** An executor with real programs, and its REXD interfaces with a clock that only the test moves. */
 export interface RpcHost extends RexdPlace, Reached {
   readonly clock: ManualClock
   readonly executor: LocalExecutor
   readonly door: RpcHttpServer
 }
 
-/** In this process, stopped with the test. */
+/** Starts the host in this process. The test stops it. */
 export const startRpcHost = async (
   t: Pick<TestContext, 'after'>,
   settings: RexdSettings = {},

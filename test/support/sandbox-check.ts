@@ -1,4 +1,4 @@
-/** Prints what a check says of sandboxes whose settings are these, as JSON. */
+/** Prints the result of the doctor's check for these sandbox settings as JSON. */
 import { sandboxFinding } from '../../src/doctor/rexd-check.ts'
 import { DEFAULT_SANDBOX, type SandboxSettings } from '../../src/policy/sandbox/sandbox-settings.ts'
 

@@ -1,4 +1,4 @@
-/** Starts a run in a sandbox and says `ready`, as a daemon that is killed then: `HOME PROJECT MARK FORM`. */
+/** Starts a sandboxed run and prints `ready`, like a daemon that the test then kills. Arguments: `HOME PROJECT MARK FORM`. */
 import { startSandboxed, type SandboxForm } from './sandboxed.ts'
 
 const [, , home = '', project = '', mark = '', form = 'null'] = process.argv

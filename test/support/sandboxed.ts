@@ -18,18 +18,18 @@ import { SandboxProbe } from '../../src/process/sandbox/sandbox-probe.ts'
 import { ASKING, EVERY_GRANT, policyOf, rightsOf, slotsOf } from './local-policy.ts'
 import { groupCells, silent, startGuardian } from './processes.ts'
 
-/** Why no sandbox is available on this machine; null: one can. */
+/** Why no sandbox is available on this machine, or null. */
 export const noSandbox = await new SandboxProbe().problem({ network: false })
-/** The name of a test that needs bubblewrap, with why it is skipped where it is. */
+/** The title of a test that needs bubblewrap. It names the reason if the test is skipped. */
 export const titled = (name: string): string => (noSandbox === null ? name : `${name} (skipped: ${noSandbox})`)
 export const needsSandbox = { skip: noSandbox !== null }
 
-/** A home with secrets of a person's and of ours, and a project in it that is to be worked in. */
+/** A home with secrets of the user and of x0x, and a project directory in it. */
 export interface Household {
   readonly home: string
   readonly project: string
   readonly place: SandboxPath
-  /** How its sandboxes are made; null: of this host's programs. */
+  /** The form of its sandboxes. Null uses the programs of this host. */
   readonly form: SandboxForm | null
 }
 
@@ -49,9 +49,9 @@ export const household = async (t: Pick<TestContext, 'after'>): Promise<Househol
 
 export interface SandboxedOptions {
   readonly settings?: Partial<SandboxSettings>
-  /** Its files stand there in place of this host's programs. */
+  /** The files of this image replace the programs of this host. */
   readonly image?: SandboxImage
-  /** Another directory than the project. */
+  /** A working directory other than the project. */
   readonly cwd?: string
   readonly terminal?: LocalRunIntent['terminal']
   readonly env?: Readonly<Record<string, string>>
@@ -59,7 +59,7 @@ export interface SandboxedOptions {
   readonly trees?: ProcessTrees
   readonly cleanup?: CleanupProcess
   readonly timeout_ms?: number
-  /** Changes what stands there between the permit and its start. */
+  /** Changes files between the permit and the start. */
   readonly meanwhile?: () => Promise<unknown>
 }
 
@@ -72,14 +72,14 @@ export const grantFor = (
   return verdict.grant
 }
 
-/** A permit of a local door's whose run is in a sandbox, in a directory that is held as a session holds it. */
+/** A permit of a local interface for a sandboxed run, in a directory that is held open as a session holds it. */
 export const sandboxedPermit = async (
   t: Pick<TestContext, 'after'>,
   house: Household,
   argv: readonly string[],
   options: SandboxedOptions = {},
 ): Promise<Permit> => {
-  // As a console's, whose callers set what they like.
+  // As in a console, whose clients may set any variable.
   const policy = { ...policyOf(['/'], { security: EVERY_GRANT }), allow_env: null }
   const rights = rightsOf(policy)
   const asked = authorizeFile({ path: options.cwd ?? house.project, access: 'read' }, rights)
@@ -102,7 +102,7 @@ export interface Sandboxed {
   stderr(): string
 }
 
-/** Starts it, or answers why it was not. */
+/** Starts the run, or returns why it did not start. */
 export const startSandboxed = async (
   t: Pick<TestContext, 'after'>,
   house: Household,
@@ -146,7 +146,7 @@ export const runSandboxed = async (
   return { end, stdout: started.stdout(), stderr: started.stderr() }
 }
 
-/** Cells of a kind whose groups are gone with the test. */
+/** Opens a containment. The test removes its control groups. */
 export const cellsOf = async (t: Pick<TestContext, 'after'>, choice: 'cgroup' | 'group' | 'pid_namespace'): Promise<ProcessTrees> => {
   const trees = await ProcessTrees.open({ cleanup: null, log: silent }, { choice, dataDir: null })
   t.after(() => trees.stop())

@@ -19,18 +19,18 @@ export interface Sealing {
   readonly nonce?: string
 }
 
-/** One connection, with what a desk that is not well may say. */
+/** One connection, on which the test can send what a faulty approval service might send. */
 export interface DeskConnection {
   readonly socket: Socket
   readonly serverNonce: string
-  /** A line as the desk seals it, but for what the test changes. */
+  /** A line with the seal of the approval service. `sealing` changes parts of it. */
   sealed(body: object, sealing?: Sealing): string
   send(body: object, sealing?: Sealing): void
 }
 
 type Script = (connection: DeskConnection, body: Record<string, unknown>) => void
 
-/** Stands where a desk stands and says what it is told to; written without our own code, from the text of the protocol. */
+/** An approval service that a test scripts. It computes seals from the text of the protocol, without code of `src/`. */
 export const scriptedDesk = async (
   t: TestContext,
   script: Script,
@@ -78,7 +78,7 @@ export const scriptedDesk = async (
   return { dir, paths: pathsIn(dir) }
 }
 
-/** Lets a human in, and answers what comes after by `answer`: the result, or an error with its code. */
+/** Accepts an approver, and answers later messages with `answer`: a result, or an error with its code. */
 export const welcoming =
   (answer: (body: Record<string, unknown>, connection: DeskConnection) => object | null): Script =>
   (connection, body) => {

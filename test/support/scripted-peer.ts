@@ -26,7 +26,7 @@ import { fake } from './fake.ts'
 
 type FrameOf<T extends ExecFrameType> = Extract<ExecFrame, { type: T }>
 
-/** The executing side of one stream, as a test writes it: honest only where the test is. */
+/** The target's end of one stream. The test decides what it sends, honest or not. */
 export class ScriptedPeer implements RunChannel {
   readonly party: Party
   readonly requester: Party
@@ -37,12 +37,12 @@ export class ScriptedPeer implements RunChannel {
   onClosed: (error: Error | null) => void = () => undefined
   /** How the requester left the stream. */
   left: 'closed' | 'aborted' | null = null
-  /** What the requester is told of room on the stream. */
+  /** The free space that the requester's stream reports. */
   room = true
   readonly #waiting: { type: ExecFrameType; resolve: (frame: ExecFrame) => void }[] = []
   #drain: PromiseWithResolvers<void> | null = null
   #taken = 0
-  /** The run's Request where it came on an earlier stream and not on this one. */
+  /** The run's Request, if it arrived on an earlier stream. */
   readonly #earlier: FrameOf<'request'> | null
 
   constructor(init: { party?: Party; requester: Party; request?: FrameOf<'request'> }) {
@@ -81,7 +81,7 @@ export class ScriptedPeer implements RunChannel {
     this.left ??= 'aborted'
   }
 
-  /** The first frame of a type that this test has not taken yet with `next`. */
+  /** The first frame of a type that the test has not taken with `next` before. */
   async next<T extends ExecFrameType>(type: T): Promise<FrameOf<T>> {
     const index = this.frames.findIndex((frame, at) => at >= this.#taken && frame.type === type)
     if (index !== -1) {
@@ -114,7 +114,7 @@ export class ScriptedPeer implements RunChannel {
     this.say({ type, request_id: this.id, seq, data: typeof data === 'string' ? new TextEncoder().encode(data) : data })
   }
 
-  /** The Exit that this peer owes for `stdout` and `stderr`, altered as the test likes. */
+  /** The correct Exit for `stdout` and `stderr`, with the test's changes. */
   async exit(
     stdout: Uint8Array | string = '',
     stderr: Uint8Array | string = '',
@@ -148,7 +148,7 @@ export class ScriptedPeer implements RunChannel {
   }
 }
 
-/** Keeps what it is shown; `hold` makes it as slow as the test wants. */
+/** Records its events. `hold` delays it. */
 export class RecordingSink implements RunSink {
   readonly events: RunEvent[] = []
   hold: Promise<void> | null = null
@@ -172,11 +172,11 @@ export interface ScriptedRun {
   readonly caller: AbortController
 }
 
-/** A run of ours on a scripted peer; the Request has reached it. */
+/** A run of this agent on a scripted peer, which has received the Request. */
 export const scriptedRun = async (
   clock: Clock,
   spec: Partial<RunSpec> = {},
-  /** What a try to reach the peer again comes to; default: nobody is reached. */
+  /** Decides how a reconnection to the peer ends. By default it fails. */
   reopen: (silent: boolean, signal: AbortSignal, peer: ScriptedPeer) => Promise<ScriptedPeer> = async () => {
     throw new Error('nobody answers')
   },
@@ -225,7 +225,7 @@ export const scriptedRun = async (
   return { peer, runner, counters, sink, outcome, caller }
 }
 
-/** Lets promises that are ready run. */
+/** Runs pending promise callbacks. */
 export const settle = async (): Promise<void> => {
   for (let turn = 0; turn < 5; turn++) await nextTurn()
 }

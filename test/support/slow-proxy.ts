@@ -4,7 +4,7 @@ import { TcpProxy } from './tcp-proxy.ts'
 
 const TICK_MS = 10
 
-/** A TCP path that takes in whatever comes and lets out so much a second of what comes back: a queue, as before a narrow uplink. */
+/** A TCP proxy that reads without limit and forwards answers at a fixed rate. It simulates the queue of a narrow uplink. */
 export class SlowProxy extends TcpProxy {
   readonly #bytesPerSecond: number
 

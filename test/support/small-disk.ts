@@ -5,10 +5,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
-/** Why a test without one is skipped. */
+/** Why a test without a small file system is skipped. */
 export const NO_DISK = 'a small file system cannot be mounted here'
 
-/** A file system of this many KiB; null where we may not mount one. */
+/** A file system of this size, or null if this process may not mount one. */
 export const smallDisk = async (t: Pick<TestContext, 'after'>, kib: number): Promise<string | null> => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-test-'))
   const { status } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${kib}k`, 'tmpfs', directory])

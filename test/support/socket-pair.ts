@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TestContext } from 'node:test'
 
-/** Both ends of a unix socket, whose kernel buffers bytes as between the two processes of a daemon. */
+/** Both ends of a unix socket. The kernel buffers its data, as between the two processes of a daemon. */
 export const socketPair = async (t: TestContext): Promise<[ours: Socket, theirs: Socket]> => {
   const dir = await mkdtemp(join(tmpdir(), 'x0x-test-'))
   const server = createServer()

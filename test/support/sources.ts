@@ -3,10 +3,10 @@ import { join, posix } from 'node:path'
 
 import { parseSync, Visitor } from 'oxc-parser'
 
-/** One imported thing, as the file spells it. */
+/** One imported item, as written in the file. */
 export interface Import {
   readonly from: string
-  /** The file's path from the root when it is one of ours, else undefined. */
+  /** The path from the root for a file of this repository. Otherwise undefined. */
   readonly file: string | undefined
   /** Imported names; `*` for a namespace, `default` for a default import. */
   readonly names: readonly string[]
@@ -26,9 +26,9 @@ export interface Source {
   readonly exportedTypes: readonly string[]
   /** Every function with a body, with its number of lines (no blank lines, no comments). */
   readonly functions: readonly { readonly name: string; readonly lines: number }[]
-  /** Free-standing uses that a rule may forbid: `Date.now`, `process`, `shell: true`, … */
+  /** Uses of globals and options that a rule may forbid: `Date.now`, `process`, `shell: true`, … */
   readonly uses: ReadonlySet<string>
-  /** Statements at the top that do something when the file is imported. */
+  /** Statements at the top level with an effect when the file is imported. */
   readonly topLevelEffects: number
   readonly onlyReexports: boolean
   readonly hasDefaultExport: boolean
@@ -38,7 +38,7 @@ type Parsed = ReturnType<typeof parseSync>
 
 const lineCount = (code: string): number => code.split('\n').filter((line) => line.trim() !== '').length
 
-/** The text with spaces where its comments were. */
+/** The text with its comments replaced by spaces. */
 const codeOf = (text: string, { comments }: Parsed): string => {
   let code = ''
   for (const { start, end } of comments) code += text.slice(code.length, start) + text.slice(start, end).replaceAll(/[^\n]/g, ' ')
@@ -114,7 +114,7 @@ const EFFECTS = new Set([
   'BlockStatement',
 ])
 
-/** What the rules need to know of one file. Throws when it does not parse. */
+/** The facts about one file that the rules need. Throws if the file does not parse. */
 export const parseSource = (path: string, text: string): Source => {
   const parsed = parseSync(path, text)
   if (parsed.errors.length > 0) throw new Error(`${path}: ${parsed.errors[0]?.message}`)

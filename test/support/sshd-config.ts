@@ -1,23 +1,23 @@
 import { join } from 'node:path'
 
-/** An sshd of one's own on this port of this machine: its keys in `dir`, nothing of the system's. */
+/** The configuration of a separate sshd on this port. Its keys are in `dir`, and it uses no file of the system. */
 export const sshdConfig = (dir: string, port: number): string[] => [
   `Port ${port}`,
   'ListenAddress 127.0.0.1',
   `HostKey ${join(dir, 'host')}`,
   `AuthorizedKeysFile ${join(dir, 'authorized_keys')}`,
-  // The directory that it is in may be everybody's.
+  // The parent directory may be writable by everyone.
   'StrictModes no',
   'UsePAM no',
   'PasswordAuthentication no',
   'PermitRootLogin yes',
   'PidFile none',
   'LogLevel ERROR',
-  // The account's shell would otherwise read its start-up files, which may cost 100 ms and are no fault of ssh.
+  // Otherwise the account's shell would read its start-up files. They can take 100 ms, for which ssh is not responsible.
   `SetEnv HOME=${dir}`,
 ]
 
-/** How its callers reach it, for ssh and for sftp, which has other letters for short options. */
+/** The options of clients. ssh and sftp both accept this long form. */
 export const sshOptions = (dir: string, port: number): string[] =>
   [
     `Port=${port}`,

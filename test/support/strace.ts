@@ -2,10 +2,10 @@ import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, readFileSync } from 'node:fs'
 
-/** Yama's, where the kernel has it: 0 lets a user look into all processes of his own. */
+/** Yama's setting, if the kernel has it. 0 lets users trace all their processes. */
 const PTRACE_SCOPE = '/proc/sys/kernel/yama/ptrace_scope'
 
-/** Why system calls cannot be counted here; null = they can. */
+/** Why system calls cannot be counted on this machine, or null. */
 export const straceNeeds = (): string | null => {
   try {
     execFileSync('strace', ['-c', '-o', '/dev/null', '/bin/true'], { stdio: 'ignore' })
@@ -16,7 +16,7 @@ export const straceNeeds = (): string | null => {
   return 'root, to look into a process that is not its child'
 }
 
-/** How often a process and its children made each system call while `work` went on. `only`: names, or all. */
+/** Counts each system call of a process and its children during `work`. `only` lists names. The default is all. */
 export const systemCalls = async (
   pid: number,
   work: () => Promise<unknown>,
@@ -44,7 +44,7 @@ export const systemCalls = async (
   return new Map([...said.matchAll(/^(?!total)(\w+) +(\d+)$/gm)].map(([, name = '', count]) => [name, Number(count)] as const))
 }
 
-/** Puts a program under strace from its first call on; what it calls goes to `file`. */
+/** A command that runs a program under strace from its first call. The trace goes to `file`. */
 export const traced = (file: string, program: readonly string[]): readonly string[] => [
   'strace',
   '-f',
@@ -63,7 +63,7 @@ export const traced = (file: string, program: readonly string[]): readonly strin
 
 const CALL = /^(\d+) +(?:<\.\.\. )?([a-z]\w+)(?: resumed>|\()(.*)/
 
-/** The calls of a program and of its threads, and of its children until they are another program. */
+/** The system calls of a program, its threads, and its children until they execute another program. */
 export const callsIn = (trace: string): ReadonlySet<string> => {
   const calls = new Set<string>()
   const others = new Set<string>()

@@ -17,7 +17,7 @@ import { encodeFrame } from '../../src/protocol/wire/framing.ts'
 import { AGENT_PUBLIC_KEY_BYTES, LINK_VERSION, NONCE_BYTES } from '../../src/protocol/limits/wire.ts'
 import { linkM1 } from '../../src/protocol/wire/link.ts'
 
-/** One head of a yamux frame: version 0, type, flags, stream, length. */
+/** A header of a yamux frame: version 0, type, flags, stream, length. */
 export const muxerHead = (type: number, flags: number, stream: number, length: number): Buffer => {
   const bytes = Buffer.alloc(12)
   bytes[1] = type
@@ -27,7 +27,7 @@ export const muxerHead = (type: number, flags: number, stream: number, length: n
   return bytes
 }
 
-/** A connection of a stranger, and what is below its muxer. */
+/** A connection of an unlisted peer, and the raw stream below its muxer. */
 export interface Hold {
   readonly connection: Connection
   readonly wire: MessageStream
@@ -35,7 +35,7 @@ export interface Hold {
 
 const GOSSIP = ['/meshsub/1.2.0', '/meshsub/1.1.0']
 
-/** Somebody with a machine key that nobody knows, unless it is given one: it keeps no rule of ours, and writes what it wants below its muxer. */
+/** An unlisted peer with a random or given machine key. It ignores protocol rules and writes any bytes below its muxer. */
 export class Stranger {
   readonly node: Libp2p
   readonly #wires: WeakMap<object, MessageStream>
@@ -70,7 +70,7 @@ export class Stranger {
     return new Stranger(node, wires)
   }
 
-  /** A connection of its own, however many there are. */
+  /** Opens a new connection, even if others exist. */
   async connect(address: string): Promise<Hold> {
     const connection = await this.node.dial(multiaddr(address), { force: true })
     const wire = 'muxer' in connection ? this.#wires.get(connection.muxer as object) : undefined
@@ -79,7 +79,7 @@ export class Stranger {
   }
 }
 
-/** Sends as long as somebody takes it; false when the wire is closed. */
+/** Waits until the other end takes data, and writes. Returns false if the connection is closed. */
 export const push = async (wire: MessageStream, bytes: Uint8Array): Promise<boolean> => {
   while (wire.status === 'open' && wire.writableNeedsDrain) await sleep(1)
   if (wire.status !== 'open') return false
@@ -87,7 +87,7 @@ export const push = async (wire: MessageStream, bytes: Uint8Array): Promise<bool
   return true
 }
 
-/** Streams opened and reset at once, from this number on. */
+/** Streams that are opened and reset at once, starting with this number. */
 export const resets = (first: number, count: number): Buffer =>
   Buffer.concat(Array.from({ length: count }, (_, i) => [muxerHead(1, 1, first + 2 * i, 0), muxerHead(1, 8, first + 2 * i, 0)]).flat())
 
@@ -95,7 +95,7 @@ const varint = (value: number): number[] => (value < 128 ? [value] : [(value & 1
 const field = (number: number, bytes: Uint8Array): Buffer =>
   Buffer.concat([Buffer.from([(number << 3) | 2, ...varint(bytes.length)]), bytes])
 
-/** A batch of gossip messages as gossipsub frames it, each with a signature that does not fit. */
+/** A batch of gossip messages in the frames of gossipsub, each with an invalid signature. */
 export const wronglySigned = (from: Libp2p, count: number): Buffer => {
   const sender = from.peerId.toMultihash().bytes
   const messages = Array.from({ length: count }, () =>
@@ -114,7 +114,7 @@ export const wronglySigned = (from: Libp2p, count: number): Buffer => {
   return Buffer.concat([Buffer.from(varint(batch.length)), batch])
 }
 
-/** A batch of one gossip message that this machine has signed. The name of the message is the machine and the number. */
+/** A batch of one gossip message with a valid signature of this machine. The message ID is the machine and the number. */
 export const rightlySigned = async (seed: Uint8Array, number: number, data: Uint8Array): Promise<Buffer> => {
   const key = await generateKeyPairFromSeed('Ed25519', seed)
   const sequence = Buffer.alloc(8)
@@ -132,7 +132,7 @@ export const openGossip = async ({ connection }: Hold): Promise<Stream> => {
   return stream
 }
 
-/** The first message of a link handshake, which nobody means to go on with. */
+/** The first message of a link handshake that will not continue. */
 export const firstMessage = (): Uint8Array =>
   encodeFrame(
     linkM1.encode({

@@ -15,7 +15,7 @@ import { signalOf } from './hostile-link.ts'
 import { ManualClock } from './manual-clock.ts'
 import { until } from './processes.ts'
 
-/** Lets everybody ask the hash table. */
+/** Allows all peers to query the DHT. */
 export const ANSWER: Answerer = async (_machineId, _keep, answer) => answer()
 
 type Options = Awaited<ReturnType<typeof libp2pOptions>>
@@ -27,7 +27,7 @@ interface NodeInit {
   readonly change?: (options: Options) => Options
 }
 
-/** libp2p as we use it, and nothing above it. */
+/** A libp2p node with our options, without any higher layer. */
 export const startNode = async (t: TestContext, { server, reach, change = (options) => options }: NodeInit) => {
   const validator = new RecordValidator({ clock: new ManualClock(Date.now()), isNamed: () => false })
   const named = new Map<MachineId, readonly string[]>()
@@ -48,7 +48,7 @@ export const startNode = async (t: TestContext, { server, reach, change = (optio
 }
 export type Node = Awaited<ReturnType<typeof startNode>>
 
-/** Connects it, and waits until it asks this server. */
+/** Connects it, and waits until it queries this server. */
 export const join = async (asker: Node, server: Node): Promise<void> => {
   await asker.dial(server.getMultiaddrs())
   await until(async () => (await asker.peerStore.get(server.peerId)).tags.has(IN_HASH_TABLE))
@@ -68,7 +68,7 @@ interface Network {
   ): AsyncIterable<{ readonly name: string; readonly closer?: readonly { readonly id: PeerId }[] }>
 }
 
-/** What comes of one question to this server: the last is `PEER_RESPONSE`, or an error. */
+/** The events of one query to this server. The last is `PEER_RESPONSE` or an error. */
 export const eventsOf = async (asker: Node, server: Node, question: object) => {
   const { network } = asker.services.dht as unknown as { network: Network }
   return allOf(network.sendRequest(server.peerId, question, { signal: signalOf(), path: {} }))

@@ -1,12 +1,12 @@
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net'
 
-/** A TCP path between two programs; what passes on it, and when, is for who makes it. */
+/** A TCP proxy between two programs. A subclass decides which data passes, and when. */
 export abstract class TcpProxy {
   readonly #server: Server
   readonly #target: () => number
   protected readonly sockets = new Set<Socket>()
 
-  /** `target`: the port behind it, asked at each connection. */
+  /** `target` returns the port to connect to, for each connection. */
   constructor(target: () => number) {
     this.#target = target
     this.#server = createServer({ noDelay: true }, (near) => {
@@ -51,6 +51,6 @@ export abstract class TcpProxy {
     return connect({ host: '127.0.0.1', port: this.#target(), noDelay: true })
   }
 
-  /** `up`: away from whoever dialled. */
+  /** `up` is the direction away from the dialling end. */
   protected abstract join(from: Socket, to: Socket, way: 'up' | 'down'): void
 }

@@ -1,7 +1,7 @@
 import { cliCommand, type TestDaemon } from './mesh-of-daemons.ts'
 import type { Tmux } from './tmux.ts'
 
-/** A shell of tmux with `x0x exec` of these words, then what it ended with. */
+/** Runs `x0x exec` with these words in a shell of tmux, which then prints the exit status. */
 export const inTmux = async (tmux: Tmux, daemon: TestDaemon, words: string): Promise<void> => {
   const [file, ...own] = cliCommand
   const x0x = [file, ...own, ...daemon.selector].map((word) => `'${word}'`).join(' ')
@@ -9,7 +9,7 @@ export const inTmux = async (tmux: Tmux, daemon: TestDaemon, words: string): Pro
   await tmux.begin({ env, argv: ['sh', '-c', `${x0x} exec ${words}; echo "status=$?"; stty -a | tr ' ' '\\n' | grep icanon; read end`] })
 }
 
-/** Types a text as a person does. */
+/** Types a text key by key, as a user does. */
 export const typeText = async (tmux: Tmux, text: string): Promise<void> => {
   for (const key of text) await tmux.press(key === ' ' ? 'Space' : key)
 }

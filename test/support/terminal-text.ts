@@ -2,7 +2,7 @@ import assert from 'node:assert/strict'
 
 import type { RemoteTerminal } from '../../src/sdk/remote-process.ts'
 
-/** Waits until a pattern is in what a terminal has shown since the last that was found, and answers what it found. */
+/** Returns a function that waits for a match in the terminal's output after the previous match. */
 export const watching = (terminal: RemoteTerminal): ((pattern: RegExp) => Promise<RegExpExecArray>) => {
   const output = terminal[Symbol.asyncIterator]()
   let text = ''

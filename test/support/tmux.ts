@@ -7,7 +7,7 @@ import { promisify } from 'node:util'
 
 import { until } from './processes.ts'
 
-/** Why tests of a real terminal are skipped here; false: they run. */
+/** Why tests of a real terminal are skipped, or false. */
 export const NO_TMUX: string | false = spawnSync('tmux', ['-V']).status === 0 ? false : 'there is no tmux'
 
 export interface Pane {
@@ -17,10 +17,10 @@ export interface Pane {
   readonly rows?: number
 }
 
-/** One program in a real terminal, of a tmux that nobody else uses. Ends with its test, before what was made after it. */
+/** A program in a real terminal of a separate tmux. It ends with its test, before anything that was created later. */
 export class Tmux {
   readonly #dir: string
-  /** Of the program's session; null: it was not begun. */
+  /** The session of the program. Null if it did not begin. */
   #session: string | null = null
 
   private constructor(dir: string) {
@@ -49,7 +49,7 @@ export class Tmux {
     return stdout
   }
 
-  /** Closes the terminal, as a person closes a window, and waits until nothing of its session is left. */
+  /** Closes the terminal, as a user closes a window. Waits until no process of its session remains. */
   async close(): Promise<void> {
     const session = this.#session
     this.#session = null
@@ -60,13 +60,13 @@ export class Tmux {
     await rm(this.#dir, { recursive: true, force: true })
   }
 
-  /** What is seen now, behind all that has scrolled off. */
+  /** All lines of the terminal, with those that have scrolled off. */
   async lines(): Promise<string[]> {
     const text = await this.#do('capture-pane', '-p', '-S', '-', '-t', '0')
     return text.split('\n').map((line) => line.trimEnd())
   }
 
-  /** Resolves with the lines when one of them fits. */
+  /** Resolves with all lines when one of them matches. */
   async shows(wanted: RegExp): Promise<string[]> {
     let lines: string[] = []
     await until(async () => {
@@ -76,12 +76,12 @@ export class Tmux {
     return lines
   }
 
-  /** One key, as tmux names it; the next only when it has shown its effect: two at once are a paste. */
+  /** Presses one key by its tmux name. Wait for its effect before the next key, because two keys at once count as pasted text. */
   async press(key: string): Promise<void> {
     await this.#do('send-keys', '-t', '0', key)
   }
 
-  /** Another size of the window. */
+  /** Changes the size of the window. */
   async resize(columns: number, rows: number): Promise<void> {
     await this.#do('resize-window', '-t', '0', '-x', String(columns), '-y', String(rows))
   }

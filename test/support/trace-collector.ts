@@ -13,7 +13,7 @@ export interface Span {
   readonly endTimeUnixNano: string
   readonly status?: { readonly code: number }
   readonly attributes: Readonly<Record<string, string>>
-  /** Of whom it is: `service.instance.id`. */
+  /** The sender of the span: `service.instance.id`. */
   readonly service: string
 }
 
@@ -29,10 +29,10 @@ interface Message {
 const flat = (pairs: Pairs = []): Record<string, string> =>
   Object.fromEntries(pairs.map(({ key, value }) => [key, Object.values(value)[0]!]))
 
-/** What OTLP over HTTP is sent to: a real server, and the spans that came. */
+/** A real server for OTLP over HTTP that keeps the spans it receives. */
 export class TraceCollector {
   readonly spans: Span[] = []
-  /** All of what came. */
+  /** The complete text that it received. */
   text = ''
   readonly #server: Server
   readonly #came = new EventEmitter()
@@ -48,7 +48,7 @@ export class TraceCollector {
     })
   }
 
-  /** `answer`: the status of each; null: none ever comes. */
+  /** `answer` is the status of each answer. Null never answers. */
   static async start(t: Pick<TestContext, 'after'>, answer: number | null = 200): Promise<TraceCollector> {
     const collector = new TraceCollector(answer)
     collector.#server.listen(0, '127.0.0.1')
@@ -64,7 +64,7 @@ export class TraceCollector {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}/v1/traces`
   }
 
-  /** Resolves when it holds. */
+  /** Resolves when the condition holds. */
   async has(condition: () => boolean): Promise<void> {
     while (!condition()) await once(this.#came, 'came')
   }

@@ -1,4 +1,4 @@
-// Started by tests of transcripts: writes one as a console does, as its input says, line by line: `arrive`, `end PLACE TEXT`, `close`.
+// Started by tests of transcripts. Writes a transcript as a console does. Lines of input: `arrive`, `end PLACE TEXT`, `close`.
 import { createInterface } from 'node:readline'
 
 import { TranscriptWriter } from '../../src/transcripts/writer.ts'

@@ -13,7 +13,7 @@ export const outputOf = (text: string, ms = 5): RecordedOutput => {
   return output.recorded()
 }
 
-/** What a console knows of a command that has ended; its output is `text`. */
+/** A finished command as a console knows it. Its output is `text`. */
 export const endedCommand = (text: string, other: Partial<EndedCommand> = {}): EndedCommand => ({
   whoami: 'Codex',
   dir: '/srv',
@@ -38,10 +38,10 @@ export const entry = (other: Partial<TranscriptEntry> = {}): TranscriptEntry => 
   ...other,
 })
 
-/** A private directory below a test's own. */
+/** A private directory inside the test's temporary directory. */
 export const transcriptsDirectory = async (t: TestContext): Promise<string> => join(await tempDir(t), 'transcripts')
 
-/** Makes a transcript of these lines, entries or raw text, as a console would have left it; each gets a line feed but raw text. */
+/** Writes a transcript with these lines, which are entries or raw text. Each entry ends with a line feed. */
 export const transcriptOf = async (directory: string, name: string, lines: readonly (TranscriptEntry | string)[]): Promise<string> => {
   await mkdir(directory, { recursive: true, mode: 0o700 })
   const path = join(directory, `${name}.jsonl`)
@@ -58,7 +58,7 @@ export const linesIn = async (directory: string, name: string): Promise<Transcri
 export const outputsIn = async (directory: string, name: string): Promise<string[]> =>
   (await linesIn(directory, name)).map((line) => ('entry' in line ? line.entry.output : `(${line.problem})`))
 
-/** What stands in the file alone, as any reader of JSON lines sees it. */
+/** The entries in the file alone, as any reader of JSON lines sees them. */
 export const entriesInFile = async (path: string): Promise<TranscriptEntry[]> =>
   (await readFile(path, 'utf8'))
     .split('\n')

@@ -4,14 +4,14 @@ import { TcpProxy } from './tcp-proxy.ts'
 
 type Way = 'up' | 'down'
 
-/** How long one end must be silent before it hears the other: less than the time between two renewals. One that is slower adds a turn. */
+/** How long one end must be silent before the other end's data passes. Less than the interval of lease renewals. Slower ends add a turn. */
 const SILENCE_MS = 250
 
 /**
- * A TCP path on which both ends take turns, as on a path that is as long as need be: what one end sends reaches the other
- * at once, and what comes back waits until the first has said all that it can say without an answer. So the turns
- * are the waits that distance would cost. What somebody sends without waiting for it (pings, acknowledgements)
- * may add a turn by chance; nothing takes one away, since no answer can precede what it answers.
+ * A TCP proxy on which the ends take turns, as on a path with a very long delay. Data of the current end passes
+ * at once. Data of the other end waits until the current end has sent everything that needs no answer. So each turn
+ * is a wait that distance would cause. Data that is sent without waiting (pings, acknowledgements)
+ * may add a turn by chance. The count is never too low, because no answer can precede its question.
  */
 export class TurnProxy extends TcpProxy {
   readonly #held: { way: Way; to: Socket; bytes: Buffer }[] = []
@@ -22,20 +22,20 @@ export class TurnProxy extends TcpProxy {
   #answers = 0
   #timer: NodeJS.Timeout | undefined
 
-  /** Resolves when nobody has said anything for a while. */
+  /** Resolves when neither end has sent data for a while. */
   async quiet(): Promise<void> {
     this.#wait()
     await new Promise<void>((resolve) => this.#onQuiet.add(resolve))
   }
 
-  /** From now on both take turns, until `roundTrips`. */
+  /** Makes both ends take turns until `roundTrips`. */
   count(): void {
     this.#counting = true
     this.#way = null
     this.#answers = 0
   }
 
-  /** How often whoever dialled has had to wait for an answer. Nothing waits any more. */
+  /** Returns how often the dialling end waited for an answer, and forwards all data from now on. */
   roundTrips(): number {
     this.#counting = false
     for (const { to, bytes } of this.#held.splice(0)) to.write(bytes)
@@ -69,7 +69,7 @@ export class TurnProxy extends TcpProxy {
     if (way === 'down') this.#answers += 1
   }
 
-  /** Somebody spoke: the silence begins anew. */
+  /** Restarts the wait for silence, because an end has sent data. */
   #wait(): void {
     this.#silent = false
     clearTimeout(this.#timer)

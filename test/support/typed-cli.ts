@@ -2,16 +2,16 @@ import { PassThrough } from 'node:stream'
 
 import { main } from '../../src/programs/x0x/main.ts'
 
-/** A command line that runs at a terminal in this process, and what somebody types there. */
+/** A command line that runs on a terminal in this process, with input that the test types. */
 export interface TypedCli {
   readonly status: Promise<number>
-  /** All that stood on the terminal so far. */
+  /** All terminal output so far. */
   text(): string
   type(keys: string): void
-  /** Resolves when what came since the last call fits. */
+  /** Waits for a match in the output since the last call. */
   until(pattern: RegExp): Promise<string>
   interrupt(): void
-  /** As `setRawMode` was last told. */
+  /** The last state that `setRawMode` received. */
   isRaw(): boolean
 }
 

@@ -16,7 +16,7 @@ export interface UiProgram {
   stderr(): string
 }
 
-/** Starts `x0x ui`; it is ended with the test. */
+/** Starts `x0x ui`. The test ends it. */
 export const startUi = (t: Pick<TestContext, 'after'>, flags: readonly string[]): UiProgram => {
   const child = spawn(process.execPath, [X0X, 'ui', ...flags], { stdio: 'pipe' })
   let errors = ''
@@ -35,7 +35,7 @@ export const startUi = (t: Pick<TestContext, 'after'>, flags: readonly string[])
   return { child, next, ended, stderr: () => errors }
 }
 
-/** A mesh, and `x0x ui` for one of its daemons. It ends before the mesh, which waits until nothing names its directory. */
+/** A mesh, and `x0x ui` for one of its daemons. The UI ends first, because the mesh waits until no process names its directory. */
 export const meshWithUi = async (
   t: Pick<TestContext, 'after'>,
 ): Promise<{ readonly mesh: MeshOfDaemons; serve(daemon: TestDaemon): UiProgram }> => {
@@ -49,7 +49,7 @@ export const meshWithUi = async (
   return { mesh, serve: (daemon) => (ui = startUi(t, ['--data-dir', daemon.dir, '--json'])) }
 }
 
-/** Its address, and the code of a link that it has printed. */
+/** The address and the code of a link that it has printed. */
 export const linkOf = (line: string): { readonly url: string; readonly origin: string; readonly port: number; readonly code: string } => {
   const { url } = JSON.parse(line) as { url: string }
   const { origin, port, hash } = new URL(url)

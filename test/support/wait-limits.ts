@@ -1,5 +1,5 @@
-/** Times as long as usual that tests may wait: what `npm test` measured of this machine; 1 where a file is run by itself. */
+/** The factor by which tests may wait longer than usual. `npm test` measures it for this machine. It is 1 for a single file. */
 const FACTOR = Math.max(1, Number(process.env['TEST_PATIENCE'] ?? 1) || 1)
 
-/** An upper bound on waiting, in milliseconds, for the machine that runs the test. Never use it for a time that must at least pass. */
+/** An upper limit on waiting, in milliseconds, adjusted to this machine. Never use it for a minimum time. */
 export const patient = (usualMs: number): number => usualMs * FACTOR

@@ -1,11 +1,11 @@
 import type { MessageStream, StreamMuxer, StreamMuxerFactory } from '@libp2p/interface'
 
-/** What Noise hands on: one message in one or more pieces. */
+/** One decrypted message of Noise, in one or more pieces. */
 export type NoiseMessage = Iterable<Uint8Array> & { readonly byteLength: number; subarray(): Uint8Array }
 
 type MakeMuxer<Components> = (components: Components) => StreamMuxerFactory
 
-/** A muxer of which each message is seen before it gets it. */
+/** A muxer that calls `see` with each message before it processes the message. */
 export const watchedMuxer =
   (see: (message: NoiseMessage) => void) =>
   <Components>(make: MakeMuxer<Components>): MakeMuxer<Components> =>
