@@ -7,11 +7,11 @@ import { presence } from '../src/protocol/wire/card.ts'
 import { openGossip, rightlySigned, Stranger } from '../test/support/stranger.ts'
 import { startMeshPart } from './mesh-part.ts'
 
-/** What a neighbourhood is told, as its only argument. */
+/** Input of the process that simulates the other daemons. It is the only argument. */
 export interface AroundInit {
-  /** Daemons that are real: each a neighbour of the node that is measured. */
+  /** Number of real daemons. Each is a direct peer of the measured node. */
   readonly neighbours: number
-  /** Daemons behind them, of which there is what they say: its keys, signatures and bytes are real. */
+  /** Number of simulated daemons behind them. They only send presences, with real keys, signatures and sizes. */
   readonly beyond: number
 }
 
@@ -21,7 +21,7 @@ class Beyond {
   readonly #since = Date.now()
   #said = 0
 
-  /** The batch of gossip in which it says that it is there. */
+  /** The gossip batch with its presence message. */
   async say(holdsMs: number): Promise<Uint8Array> {
     const said = {
       version: 1 as const,
@@ -35,7 +35,7 @@ class Beyond {
   }
 }
 
-/** Says the addresses of the neighbours, and goes on until the end of its input. */
+/** Prints the addresses of the real daemons, and runs until its input ends. */
 const main = async ({ neighbours, beyond }: AroundInit): Promise<void> => {
   const endings: (() => unknown)[] = []
   const parts: Awaited<ReturnType<typeof startMeshPart>>[] = []

@@ -3,14 +3,14 @@ import { setTimeout as sleep } from 'node:timers/promises'
 
 import { startMeshPart } from './mesh-part.ts'
 
-/** What the measured node is told, as its only argument. */
+/** Input of the measured node. It is the only argument. */
 export interface NodeInit {
   readonly bootstrap: readonly string[]
   readonly settleMs: number
   readonly measureMs: number
 }
 
-/** What it cost in each second, over all its connections. */
+/** The cost of one second, summed over all connections. */
 export interface NodeCost {
   readonly bytesIn: number
   readonly bytesOut: number
@@ -22,7 +22,7 @@ export interface NodeCost {
 }
 
 const bytes = (): { read: number; written: number } => {
-  // Node has no other list of its sockets.
+  // Node.js has no public list of its sockets.
   const handles = (process as unknown as { _getActiveHandles(): unknown[] })._getActiveHandles()
   const sockets = handles.filter((handle): handle is Socket => handle instanceof Socket && handle.remotePort !== undefined)
   return { read: sum(sockets.map((one) => one.bytesRead)), written: sum(sockets.map((one) => one.bytesWritten)) }

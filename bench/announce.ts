@@ -11,7 +11,7 @@ const STEPS = {
   full: { nodes: [10, 100, 1_000], settleMs: 25_000, measureMs: 30_000 },
   quick: { nodes: [10, 100], settleMs: 10_000, measureMs: 10_000 },
 }
-/** Of all others so many are real and connected to the one that is measured: gossip passes a message on to six, which the two cores keep up with. */
+/** Number of real nodes around the measured one. Gossip forwards a message to six peers, which two cores can handle. */
 const NEIGHBOURS = 6
 
 const start = async (program: string, init: AroundInit | NodeInit) => {
@@ -30,7 +30,7 @@ const start = async (program: string, init: AroundInit | NodeInit) => {
   return { said: JSON.parse(text) as unknown, stop }
 }
 
-/** What one node's part in discovery costs it, by how many there are. */
+/** Measures what discovery costs one node in meshes of different sizes. */
 export const announce = async ({ plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const { nodes, settleMs, measureMs } = STEPS[plan.mode]
   const lines: string[][] = []

@@ -7,14 +7,14 @@ import { toHex } from '../src/protocol/ids.ts'
 import { until, type AclEntry, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { TRUE } from './pair.ts'
 
-/** An ACL's entry for somebody else on this machine. */
+/** An ACL entry for another agent on this machine. */
 export const entryFor = (machineId: string): AclEntry => ({
   description: 'somebody else',
   agent: { agentId: toHex(randomBytes(32)), machineId },
   commands: [TRUE],
 })
 
-/** Other machines that connect to a daemon and stay: connections without an agent. */
+/** Other machines that connect to a daemon and stay connected. Their connections have no agent. */
 export class BarePeers {
   readonly #daemon: TestDaemon
   readonly #keys: readonly MachineKey[]
@@ -25,18 +25,18 @@ export class BarePeers {
     this.#keys = Array.from({ length: most }, () => machineKeyOf(randomBytes(32)))
   }
 
-  /** For the daemon's ACL: of machines that nobody names it takes 64 of one host, and all of these are on one. */
+  /** Entries for the daemon's ACL. It accepts only 64 unlisted machines per host, and all of these share one host. */
   get aclEntries(): readonly AclEntry[] {
     return this.#keys.map(({ machineId }) => entryFor(machineId))
   }
 
-  /** Until there are so many, each of them counted by the daemon. */
+  /** Connects machines until the daemon counts this number. */
   async grow(count: number): Promise<void> {
     const { addresses } = await this.#daemon.json<{ addresses: string[] }>('id')
     for (const machineKey of this.#keys.slice(this.#nodes.length, count)) {
       const node = new MeshNode({ clock: systemClock, machineKey, log: silentLogger }, { listen: [], mdns: false })
       await node.start()
-      // A daemon takes so many new connections of one host in a second, and no more.
+      // A daemon limits the new connections per host and second.
       await until('a peer connects', async () =>
         node.dial(this.#daemon.machineId, addresses, AbortSignal.timeout(10_000)).then(
           () => true,

@@ -7,7 +7,7 @@ import { summarize } from './stats.ts'
 
 type Reached = RunStage | 'called' | 'returned'
 
-/** From one stage to the next, and what happens between them. */
+/** Pairs of successive stages, and what happens between them. */
 const STEPS: readonly (readonly [Reached, Reached, string])[] = [
   ['called', 'asked', "client → requester's network process: HTTP over the unix socket, checks, body"],
   ['asked', 'connected', 'a greeted stream of the link'],
@@ -30,7 +30,7 @@ const STAGES_OF: Readonly<Record<string, number>> = { alice: 7, bob: 6 }
 
 const nowUs = (): number => Number(process.hrtime.bigint() / 1_000n)
 
-/** When each run reached each stage, as the log of a daemon says. */
+/** When each run reached each stage, according to the log of a daemon. */
 const readStages = async (daemon: TestDaemon): Promise<Map<string, Map<Reached, number>>> => {
   const runs = new Map<string, Map<Reached, number>>()
   for (const line of (await daemon.log()).split('\n')) {
@@ -42,7 +42,7 @@ const readStages = async (daemon: TestDaemon): Promise<Map<string, Map<Reached, 
   return runs
 }
 
-/** Where the time of one warm run goes. */
+/** Measures the stages of one warm run. */
 export const breakdown = async ({ mesh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const env = { X0X_LOG_LEVEL: 'debug' }
   const [alice, bob] = [mesh.add('alice', { env }), mesh.add('bob', { env })]
@@ -52,7 +52,7 @@ export const breakdown = async ({ mesh, plan }: Stage): Promise<Omit<Section, 't
   for (let round = 0; round < 2 * plan.rounds; round++) {
     const called = nowUs()
     const { request_id } = JSON.parse(await client.post('/exec/run', { agent_id: bob.agentId, argv: TRUE })) as { request_id: string }
-    // The first half warms up.
+    // The earlier rounds warm up.
     if (round >= plan.rounds)
       runs.set(
         request_id,
@@ -63,7 +63,7 @@ export const breakdown = async ({ mesh, plan }: Stage): Promise<Omit<Section, 't
       )
   }
   client.close()
-  // A daemon writes the stages of a run some time after its end. Those of the last run come last.
+  // A daemon logs the stages of a run some time after its end. Those of the last run come last.
   const last = [...runs.keys()].at(-1)!
   for (const daemon of [alice, bob]) {
     await until('the last run is logged', async () => (await readStages(daemon)).get(last)?.size === STAGES_OF[daemon.name])

@@ -8,7 +8,7 @@ import { summarize, timed } from './stats.ts'
 const MB = 1e6
 const ROUNDS = { full: 5, quick: 3 }
 
-/** Megabytes per second of `rounds` calls each, in turn. */
+/** Megabytes per second of `rounds` calls for each contender, in turn. */
 export const throughput = async <K extends string>(bytes: number, rounds: number, contenders: Record<K, () => Promise<unknown>>) => {
   const entries = Object.entries(contenders) as [K, () => Promise<unknown>][]
   const samples = new Map<K, number[]>(entries.map(([name]) => [name, []]))
@@ -17,7 +17,7 @@ export const throughput = async <K extends string>(bytes: number, rounds: number
   return Object.fromEntries([...samples].map(([name, rates]) => [name, summarize(rates)])) as Record<K, ReturnType<typeof summarize>>
 }
 
-/** What one run's output may weigh. */
+/** Measures the throughput of large output. */
 export const bulk = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const ssh = (await openSsh()).direct
   const { bytes } = plan

@@ -1,6 +1,6 @@
 import type { Row } from './report.ts'
 
-/** One look for both schemes: text and bars keep 4.5 and 3 to the ground (WCAG 2). */
+/** One style for light and dark schemes. Contrast with the ground is at least 4.5 for text and 3 for bars (WCAG 2). */
 const STYLE = [
   'svg{--ground:#fff;--text:#1c2128;--dim:#5b6470;--line:#d0d4dc;--ahead:#1a66c2;--behind:#b35309}',
   '@media(prefers-color-scheme:dark){svg{--ground:#12161c;--text:#e3e7ed;--dim:#98a2b0;--line:#343c48;--ahead:#6cb2f0;--behind:#f0a35e}}',
@@ -9,12 +9,12 @@ const STYLE = [
 ].join('')
 
 const [WIDTH, EDGE, TOP, ROW] = [760, 16, 66, 44]
-/** Beside the longest bar there is room for its figure. */
+/** Space for the figure after the longest bar. */
 const FIGURE = 110
-/** Characters of a label that fit one line. */
+/** Characters of a label that fit on one line. */
 const [MAX_WHAT, MAX_PEER] = [78, 44]
 
-/** Less of it is better. */
+/** True if a lower value is better. */
 const isCost = ({ unit }: Row): boolean => unit !== '1/s' && unit !== 'MB/s'
 const words = ({ unit }: Row): readonly [better: string, worse: string] =>
   unit === 'ms' || unit === 's' || unit === '1/s' || unit === 'MB/s' ? ['faster', 'slower'] : ['less', 'more']
@@ -22,10 +22,10 @@ const words = ({ unit }: Row): readonly [better: string, worse: string] =>
 type Compared = Row & { readonly theirs: NonNullable<Row['theirs']> }
 const isCompared = (row: Row): row is Compared => row.theirs !== undefined
 
-/** How many times ahead of the other we are; below 1: behind. `ratio` is ours ÷ theirs. */
+/** How many times better our result is. Values below 1 are worse. `ratio` is ours ÷ theirs. */
 const aheadOf = (row: Row, ratio: number): number => (isCost(row) ? 1 / ratio : ratio)
 
-/** Of a target that is a ratio. */
+/** The ratio in a target, or null if the target is another figure. */
 const targetOf = ({ target }: Row): number | null => {
   const [, figure] = /^[≤≥] ([\d.]+)$/.exec(target ?? '') ?? []
   return figure === undefined ? null : Number(figure)
@@ -39,7 +39,7 @@ const label = (text: string, most: number): string => {
 }
 const times = (value: number): string => `${value >= 10 ? value.toFixed(0) : value.toFixed(1)} ×`
 
-/** Where a ratio stands: the middle is 1, each doubling as far as the next. */
+/** The axis for ratios. 1 is in the middle, and all doublings have the same width. */
 interface Scale {
   readonly doublings: number
   at(ahead: number): number
@@ -71,7 +71,7 @@ const rowSvg = (row: Compared, top: number, { at }: Scale): string => {
   const target = targetOf(row)
   const goalAt = target === null ? end : at(aheadOf(row, target))
   const mark = `<path d="M${goalAt} ${top + 19}v18" stroke="var(--text)" stroke-width="2" stroke-dasharray="3 2"/>`
-  // Behind the end of the bar, and behind the target where that is near: no line goes through a figure.
+  // The figure comes after the end of the bar, and after a nearby target, so that no line crosses it.
   const edge = Math.abs(goalAt - end) > FIGURE ? end : isAhead ? Math.max(end, goalAt) : Math.min(end, goalAt)
   const figureAt = isAhead ? edge + 8 : edge - 8
   return [
@@ -84,7 +84,7 @@ const rowSvg = (row: Compared, top: number, { at }: Scale): string => {
   ].join('')
 }
 
-/** The ratios of a section as bars, to the right where we are ahead; null where nothing is compared. */
+/** The ratios of a section as bars. Better results point to the right. Null if the section has no comparison. */
 export const ratioChart = (title: string, rows: readonly Row[]): string | null => {
   const compared = rows.filter(isCompared)
   if (compared.length === 0) return null

@@ -41,7 +41,7 @@ const CONTENDERS: Readonly<Record<string, Contender>> = {
   },
 }
 
-/** From the call to the last process's death and the group's removal. */
+/** Measures from the call until the last process has ended and the group is removed. */
 const runner = async ({ choice, confinement }: Contender, cleanup: CleanupProcess) => {
   const trees = await ProcessTrees.open({ cleanup: null, log: silentLogger }, { choice, dataDir: null })
   const problems = await trees.judge({ ...UNCONFINED, ...confinement })
@@ -77,7 +77,7 @@ const lineOf = (what: string, { median, p99 }: Summary, base: Summary): string[]
   (median - base.median).toFixed(2),
 ]
 
-/** What each way to hold a run together, and each limit, costs. */
+/** Measures the cost of each containment and each limit. */
 export const containment = async ({ plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const rounds = plan.rounds
   const cleanup = new CleanupProcess({ log: silentLogger })

@@ -12,7 +12,7 @@ import { summarize, type Summary } from './stats.ts'
 
 const one = (value: number): Summary => summarize([value])
 
-/** What `count` calls took of some processes, each. */
+/** Processor time per call of some groups of processes, over `count` calls. */
 const cpuPerCall = async <K extends string>(
   count: number,
   call: () => Promise<unknown>,
@@ -26,10 +26,10 @@ const cpuPerCall = async <K extends string>(
   return Object.fromEntries(names.map((name, i) => [name, (after[i]! - before[i]!) / count])) as Record<K, number>
 }
 
-/** Runs while system calls are counted, which makes them slow. */
+/** Number of runs during which system calls are counted. Counting makes them slow. */
 const CALLS = 100
 
-/** What a run asks of the kernel, process by process; nothing where there is no strace. */
+/** System calls of a run, by process. Empty without strace. */
 const callsPerRun = async (
   pair: { readonly alice: TestDaemon; readonly bob: TestDaemon },
   work: () => Promise<unknown>,
@@ -50,7 +50,7 @@ const callsPerRun = async (
   return rows
 }
 
-/** What a warm run takes of the processors and of the wire. */
+/** Measures the processor time and network traffic of a warm run. */
 export const cost = async ({ mesh, openSsh, plan, after }: Stage): Promise<Omit<Section, 'title'>> => {
   const sshd = await openSsh()
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]

@@ -2,7 +2,7 @@ import type { Socket } from 'node:net'
 
 import { TcpProxy } from '../test/support/tcp-proxy.ts'
 
-/** A TCP path that counts what passes. */
+/** A TCP proxy that counts the forwarded bytes. */
 export class CountingProxy extends TcpProxy {
   readonly bytes = { up: 0, down: 0 }
 

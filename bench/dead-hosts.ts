@@ -10,7 +10,7 @@ import { CARD_DOMAIN } from '../src/protocol/wire/card.ts'
 
 const CARD_MS = 3_600_000
 
-/** Cards of hosts whose address takes a connection and never says a word, so that each dial takes all the time that it may. */
+/** Cards of hosts that accept a connection and never answer, so that each dial lasts until its time limit. */
 export const startDeadHosts = async (count: number): Promise<{ cards: readonly string[]; stop(): void }> => {
   const held = new Set<Socket>()
   const server = createServer((socket) => {

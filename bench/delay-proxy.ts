@@ -2,24 +2,24 @@ import type { Socket } from 'node:net'
 
 import { TcpProxy } from '../test/support/tcp-proxy.ts'
 
-/** What waits for its time: bytes, or the end of what one side says. */
+/** A delayed item: bytes, or the end of one direction. */
 interface Held {
   readonly at: number
   readonly bytes: Buffer | null
 }
 
-/** As much as a path may hold at once: more than the windows of either contender. */
+/** Maximum number of delayed bytes. It exceeds the window of both contenders. */
 const MAX_HELD = 64 * 1024 * 1024
 
 /**
- * A TCP path that is as long as need be, with the handshake that a real one costs: whoever dials hears
- * nothing for one round trip, and the other end hears of it only after one and a half. It has no bandwidth
- * and no congestion window of its own, for nobody.
+ * A TCP proxy with any delay that also simulates the handshake. The dialling end receives
+ * no data for one round trip, and the other end sees the connection only after 1.5 round trips.
+ * It does not limit the bandwidth or the congestion window.
  */
 export class DelayProxy extends TcpProxy {
   readonly #roundTripMs: () => number
 
-  /** `target`: the port behind it. `roundTripMs` is asked for each connection. */
+  /** `target` returns the port to connect to. `roundTripMs` is called for each connection. */
   constructor(target: () => number, roundTripMs: () => number) {
     super(target)
     this.#roundTripMs = roundTripMs

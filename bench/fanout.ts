@@ -23,25 +23,25 @@ const PER_PROCESS = { full: 100, quick: 25 }
 const SSH_WIDTH = 32
 const MB = 1e6
 const ROUNDS = { full: 8, quick: 3 }
-/** Of each measurement, after which it goes on with what it has: of a fleet on a busy machine a round takes its time. */
+/** Time limit of each measurement, after which it uses the completed rounds. A round of many hosts is slow on a busy machine. */
 const MEASURE_MS = 10_000
-/** Of each, whatever they take: one says nothing of how much they differ. */
+/** Minimum number of rounds, regardless of the time. A single round shows no variation. */
 const FEWEST_ROUNDS = 3
-/** After the hosts were dialled: until the runtime has compiled what it finds to be hot, which is not part of what is warm. */
+/** Runs after the first dials, until the runtime has compiled the hot code. */
 const WARM_UP_RUNS = 800
-/** How long it is looked at what the links take right after, when none needs a ping yet. */
+/** How long the idle cost of the links is measured, before any link needs a ping. */
 const IDLE_MS = 5_000
-/** In fan-outs beside which one run is measured. */
+/** Number of separate runs that are measured during fan-outs. */
 const BESIDE_RUNS = 400
-/** How long a fan-out to hosts that never answer goes on: all of them would take minutes. */
+/** Duration of a fan-out to unresponsive hosts. Trying all of them would take minutes. */
 const DEAD_MS = 8_000
-/** More than have their turn in that time. */
+/** More hosts than can be tried in that time. */
 const DEAD = 100
-/** Passes in which every host may be dialled, before those that count must find them linked. */
+/** Passes that may dial hosts. After them, every host must be linked. */
 const COLD_PASSES = 4
 const PROGRAM = new URL('hosts.ts', import.meta.url)
 
-/** Into the file of a daemon that does not run; answers the ids of the agents. */
+/** Writes contacts into the file of a stopped daemon, and returns the agent IDs. */
 const introduce = async ({ dir }: TestDaemon, links: readonly string[]): Promise<string[]> => {
   const cards = links.map((link) => verifyCard(decodeCardLink(link), CARD_DOMAIN, Date.now()))
   await introduceIn(
@@ -57,9 +57,9 @@ interface Fleet {
   readonly alice: TestDaemon
   readonly client: RestClient
   readonly ids: readonly string[]
-  /** One more, in a process of its own, which no fan-out asks. */
+  /** Another host in a separate process that no fan-out includes. */
   readonly aside: string
-  /** Some that never answer. */
+  /** Hosts that never answer. */
   readonly dead: readonly string[]
 }
 
@@ -85,20 +85,20 @@ export const startFleet = async ({ mesh, plan, after }: Pick<Stage, 'mesh' | 'pl
   return { alice, client: await restClientOf(alice), ids, aside: aside[0]!, dead }
 }
 
-/** One fan-out to its end, and what it says. */
+/** Runs one fan-out to its end and returns its ledger and host results. */
 const asked = async ({ client }: Fleet, body: Record<string, unknown>): Promise<{ ledger: FanoutLedgerJson; hosts: string[] }> => {
   const lines = (await client.post('/exec/fanout', body, { accept: 'application/x-ndjson' })).trimEnd().split('\n')
   return { ledger: JSON.parse(lines.at(-1)!) as FanoutLedgerJson, hosts: lines.filter((line) => line.startsWith('{"type":"host"')) }
 }
 
-/** One fan-out to its end; throws unless it came to this on every host. */
+/** Runs one fan-out to its end. Throws unless every host has this result. */
 const fanOut = async (fleet: Fleet, argv: readonly string[], all: 'ran' | 'denied'): Promise<void> => {
   const { ledger, hosts } = await asked(fleet, { hosts: fleet.ids, argv })
   const others = hosts.filter((line) => !line.includes(`"end":"${all}"`))
   if (ledger[all] !== fleet.ids.length || ledger.failed > 0) throw new Error([...others.slice(0, 3), JSON.stringify(ledger)].join('\n'))
 }
 
-/** The first pass as it is, and others until every host is linked: on a busy machine hosts of one process do not all answer a dial in time. */
+/** Measures the first pass, and repeats it until every host is linked. On a busy machine, some dials of the first pass time out. */
 const coldPass = async (fleet: Fleet): Promise<{ ms: number; ran: number }> => {
   const body = { hosts: fleet.ids, argv: TRUE }
   const started = performance.now()
@@ -113,13 +113,13 @@ const coldPass = async (fleet: Fleet): Promise<{ ms: number; ran: number }> => {
   return { ms, ran: ledger.ran }
 }
 
-/** So often, or as often as the time allows, but a few times. */
+/** Repeats the call for this number of rounds, or until the time limit, but at least `FEWEST_ROUNDS` times. */
 const repeated = async (rounds: number, call: () => Promise<unknown>): Promise<void> => {
   const end = performance.now() + MEASURE_MS
   for (let round = 0; round < rounds && (round < FEWEST_ROUNDS || performance.now() < end); round++) await call()
 }
 
-/** What a fan-out takes, and what the requester's two processes take of it for each host. */
+/** Measures the duration of a fan-out, and the processor time of the requester's two processes per host. */
 const warmPasses = async (fleet: Fleet, rounds: number): Promise<Record<'wall' | 'both' | 'executor', Summary>> => {
   const { alice, ids } = fleet
   const sides = { both: [alice.pid, await alice.networkPid()], executor: [alice.pid] }
@@ -132,7 +132,7 @@ const warmPasses = async (fleet: Fleet, rounds: number): Promise<Record<'wall' |
   return { wall: summarize(samples.wall), both: summarize(samples.both), executor: summarize(samples.executor) }
 }
 
-/** Runs one after the other, each on the next of some hosts, while something goes on. */
+/** Measures runs on several hosts in turn during other work. */
 const besides = async (fleet: Fleet, hosts: readonly string[], goesOn: () => Promise<unknown>): Promise<Summary[]> => {
   const samples: number[][] = hosts.map(() => [])
   const state = { over: false }
@@ -143,7 +143,7 @@ const besides = async (fleet: Fleet, hosts: readonly string[], goesOn: () => Pro
   return samples.map(summarize)
 }
 
-/** What the requester's processes take in a second while nothing more is asked. */
+/** Processor time per second of the requester's processes without requests. */
 const idle = async ({ alice }: Fleet): Promise<Summary> => {
   const pids = [alice.pid, await alice.networkPid()]
   const before = await cpuOfAll(pids)
@@ -160,7 +160,7 @@ const denials = async (fleet: Fleet, rounds: number): Promise<Summary> => {
 interface Measured {
   readonly rows: Row[]
   readonly warm: Summary
-  /** Of the requester, for each host. */
+  /** Processor time of the requester, per host. */
   readonly cpu: Summary
   readonly first: Summary
   readonly note: string
@@ -208,7 +208,7 @@ const measured = async (fleet: Fleet, plan: Plan): Promise<Measured> => {
 
 const INTRO = '`/bin/true` by one `POST /exec/fanout`, 64 hosts at a time. Many hosts share a process, and all share these cores'
 
-/** One requester, many hosts. */
+/** Measures one requester with many hosts. */
 export const fanout = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const { openSsh, plan } = stage
   const count = HOSTS[plan.mode]
@@ -249,7 +249,7 @@ export const fanout = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   }
 }
 
-/** The same of a thousand, without a peer: one server would be asked a thousand times. */
+/** Measures the same with a thousand hosts. It has no comparison, because ssh would send a thousand requests to one server. */
 export const fleet = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const count = FLEET[stage.plan.mode]
   const many = await startFleet(stage, count)

@@ -1,6 +1,6 @@
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 
-/** Bytes of one go to the other as they come, and its end. `both`: the other way as well. */
+/** Forwards bytes and the end from one socket to another. `both` also forwards the other way. */
 export const splice = (from: Socket, to: Socket, ways: 'one' | 'both' = 'one'): void => {
   from.on('error', () => undefined)
   from.pipe(to)
@@ -10,7 +10,7 @@ export const splice = (from: Socket, to: Socket, ways: 'one' | 'both' = 'one'): 
   if (ways === 'both') splice(to, from)
 }
 
-/** The program on the far side of a path: what connects to it there goes on to a socket in the file system. Says its port. */
+/** The program on the far side of a path. It forwards TCP connections to a unix socket, and prints its port. */
 const main = (host: string, socketPath: string): void => {
   const server = createServer({ noDelay: true }, (near) => splice(near, connect(socketPath), 'both'))
   server.listen(0, host, () => process.stdout.write(`${(server.address() as AddressInfo).port}\n`))

@@ -19,7 +19,7 @@ const SIZES = {
 }
 const FAR_MS = 100
 const SMALL_BYTES = 4_096
-/** For each of many hosts. */
+/** File size for each of many hosts. */
 const SHARED_MIB = 16
 
 interface Copies {
@@ -64,7 +64,7 @@ const small = async (
   return { what: `${at}: ${count} files of 4 KiB to a host, \`x0x cp -r\``, unit: 'ms', ours, theirs, peer: 'scp -r', target: '≤ 0.5' }
 }
 
-/** A requester of a target that it reaches without a proxy, by the name target. */
+/** Starts a requester that reaches its target, named `target`, without a proxy. */
 const startNear = async (mesh: MeshOfDaemons, keys: string): Promise<TestDaemon> => {
   const [requester, target] = [mesh.add('near'), mesh.add('target')]
   await Promise.all([requester.start(), target.start()])
@@ -75,7 +75,7 @@ const startNear = async (mesh: MeshOfDaemons, keys: string): Promise<TestDaemon>
   return requester
 }
 
-/** One file to many hosts of this machine. All have the same path, so the last one keeps it. */
+/** Measures one file copied to many hosts of this machine. All have the same path, so the last one keeps it. */
 const toMany = async (
   mesh: MeshOfDaemons,
   { requester, ssh, cp }: { requester: TestDaemon } & Pick<Copies, 'ssh' | 'cp'>,
@@ -97,7 +97,7 @@ const toMany = async (
   return { what: `here: ${SHARED_MIB} MiB to ${hosts} hosts, \`x0x cp\``, unit: 'ms', ours, theirs, peer: `${hosts} scp at once` }
 }
 
-/** Files to and from another agent, beside scp with its default cipher. */
+/** Measures files to and from another agent, compared with scp and its default cipher. */
 export const files = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const { mesh, openSsh, plan } = stage
   const { local, far, files: count, rounds, hosts } = SIZES[plan.mode]

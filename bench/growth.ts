@@ -27,7 +27,7 @@ const lineOf = (what: string, { median, p99 }: Summary, bytes: number, startMs: 
   startMs === null ? '' : startMs.toFixed(0),
 ]
 
-/** A journal of runs that others asked for. */
+/** An audit log with runs of other agents. */
 const journalOf = (lines: number): Buffer => {
   const chain = new Chain({ id: randomUUID() })
   const [agent_id, machine_id] = [toHex(randomBytes(32)), toHex(randomBytes(32))]
@@ -44,7 +44,7 @@ const journalOf = (lines: number): Buffer => {
   return Buffer.concat(parts)
 }
 
-/** What many peers, a long journal and a long ACL cost a run, in memory, and at the start. */
+/** Measures the cost of many peers, a long audit log and a long ACL, in run time, memory and start time. */
 export const growth = async ({ mesh, plan, after }: Stage): Promise<Omit<Section, 'title'>> => {
   const { peers, lines, entries } = STEPS[plan.mode]
   const { alice, bob, client } = await startPair(mesh)

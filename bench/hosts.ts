@@ -10,26 +10,26 @@ import { answerQuestions } from '../test/support/host-process.ts'
 import { startPeer } from '../test/support/peer.ts'
 import { TRUE } from './pair.ts'
 
-/** What a process of hosts is told. */
+/** Input of a process that simulates hosts. */
 export interface HostsInit {
   readonly count: number
   readonly root: string
-  /** The card of who may run. */
+  /** The card of the requester that may run `true`. */
   readonly card: string
 }
 
-/** Hosts that are made at the same time: most of it is to wait for disks. */
+/** Number of hosts that are created concurrently. Most of the time is waiting for disks. */
 const AT_ONCE = 8
 
 interface Common {
   readonly root: string
   readonly requester: VerifiedCard
-  /** One for all: what it costs is a line for each run, and to start one for each would be most of a host. */
+  /** One cleanup process for all hosts. It costs one line per run, and a separate one would be most of a host's cost. */
   readonly cleanup: CleanupProcess
   readonly after: (ending: unknown) => void
 }
 
-/** One host that lets the requester run `true`. A passive one: what presences cost is another measurement, and hosts of one machine would hear those of all. */
+/** A passive host that lets the requester run `true`. An active one would also process the presences of all other hosts. */
 const startHost = async ({ root, requester, cleanup, after }: Common): Promise<string> => {
   const dataDir = await mkdtemp(join(root, 'host-'))
   await introduceIn(dataDir, [{ card: requester }], 'trusted')
@@ -38,7 +38,7 @@ const startHost = async ({ root, requester, cleanup, after }: Common): Promise<s
   return encodeCardLink(await signedCardIn(dataDir, 'host', () => node.addresses()))
 }
 
-// Several whole hosts without doors in one process, as real ones are too large to have hundreds. Asked whatever, it answers their cards.
+// Runs several hosts without interfaces in one process, because hundreds of real daemons would be too large. Every answer is their cards.
 await answerQuestions(async ({ count, root, card }: HostsInit) => {
   const endings: (() => unknown)[] = []
   const after = (ending: unknown): void => void endings.push(ending as () => unknown)

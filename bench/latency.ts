@@ -8,7 +8,7 @@ import { interleaved, summarize } from './stats.ts'
 
 const whole = async (argv: readonly string[]): Promise<void> => launch(process.execPath, argv)
 
-/** What one command costs when everything exists already, and what it costs as a process of its own. */
+/** Measures one command over an open connection and in a new process. */
 export const latency = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const ssh = (await openSsh()).direct
   const { alice, bob, carol, client } = await startTrio(mesh, [TRUE])

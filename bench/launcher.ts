@@ -65,7 +65,7 @@ class Launcher {
     return pending.promise
   }
 
-  /** Ends when its programs have ended. */
+  /** Ends after its programs have ended. */
   stop(): void {
     this.#process.stdin.end()
   }
@@ -83,15 +83,15 @@ let launcher: Launcher | null = null
 
 /**
  * Runs a program without input and output, from a small process. The bench has more than 100 MB, and each program that it started itself
- * would wait about 10 ms for the fork. Resolves at the end of the program; rejects if its status is not 0.
+ * would wait about 10 ms for the fork. Resolves at the end of the program, or rejects if its status is not 0.
  */
 export const launch = async (file: string, argv: readonly string[]): Promise<void> => (launcher ??= new Launcher()).run(file, argv)
 
-/** Ends the process, which keeps the bench alive. */
+/** Ends the process, which would keep the bench alive. */
 export const stopLauncher = (): void => {
   launcher?.stop()
   launcher = null
 }
 
-/** The process that starts the programs, to count their processor time. */
+/** The PID of the process that starts the programs, to measure their processor time. */
 export const launcherPid = (): number => (launcher ??= new Launcher()).pid

@@ -21,14 +21,14 @@ const PLANS = {
   quick: { warm: 200, steps: 2, perStep: 250, rounds: 2, batches: 2, perBatch: 50 },
 } as const
 
-/** The least of a few looks, so that what a collection of garbage is about to take does not count. */
+/** Number of memory samples. The lowest one counts, because garbage may be waiting for its collection. */
 const LOOKS = 20
 const LOOK_MS = 250
 
-/** A connection that is being replaced, and its like. The client's own were there at the first count. */
+/** Allowed growth for connections that are just being replaced. The client's connections are in the first count. */
 const FD_NOISE = 4
 
-interface Half {
+interface DaemonProcess {
   readonly name: string
   readonly pid: number
 }
@@ -38,15 +38,15 @@ interface Count {
   readonly rss: readonly number[]
   readonly fds: readonly number[]
   readonly zombies: number
-  readonly strangers: number
-  /** Names in the data directories, of control groups of runs, and of temporary files. */
+  readonly leftovers: number
+  /** Entries in the data directories, control groups of runs, and temporary files. */
   readonly files: number
 }
 
 interface Runs {
   readonly mesh: MeshOfDaemons
   readonly daemons: readonly TestDaemon[]
-  readonly halves: readonly Half[]
+  readonly processes: readonly DaemonProcess[]
 }
 
 const stateOf = (pid: number): string => {
@@ -65,69 +65,69 @@ const filesOf = async ({ mesh, daemons }: Runs): Promise<number> => {
 }
 
 const measure = async (stage: Runs, after: string): Promise<Count> => {
-  const { halves, daemons } = stage
+  const { processes, daemons } = stage
   const looks: number[][] = []
   for (let look = 0; look < LOOKS; look++) {
-    looks.push(await Promise.all(halves.map(async ({ pid }) => residentOf(pid))))
+    looks.push(await Promise.all(processes.map(async ({ pid }) => residentOf(pid))))
     await sleep(LOOK_MS)
   }
   const below = daemons.flatMap(({ pid }) => descendantsOf(pid)).map(({ pid }) => pid)
   return {
     after,
-    rss: halves.map((_half, index) => Math.min(...looks.map((look) => look[index]!))),
-    fds: halves.map(({ pid }) => readdirSync(`/proc/${pid}/fd`).length),
+    rss: processes.map((_process, index) => Math.min(...looks.map((look) => look[index]!))),
+    fds: processes.map(({ pid }) => readdirSync(`/proc/${pid}/fd`).length),
     zombies: below.filter((pid) => stateOf(pid) === 'Z').length,
-    // Beside a network process and a guardian each.
-    strangers: Math.max(0, below.length - 2 * daemons.length),
+    // Each daemon has a network process and a cleanup process.
+    leftovers: Math.max(0, below.length - 2 * daemons.length),
     files: await filesOf(stage),
   }
 }
 
-/** Temporary files of both daemons would be in one directory of ours. */
+/** Gives both daemons the same directory for temporary files. */
 const runsOf = async (mesh: MeshOfDaemons): Promise<Runs & { client: RestClient; agentId: string }> => {
   const temporary = join(mesh.root, 'tmp')
   await mkdir(temporary, { mode: 0o777 })
   process.env['TMPDIR'] = temporary
   const { alice, bob, client } = await startPair(mesh)
   const daemons = [alice, bob]
-  const halves = await Promise.all(
+  const processes = await Promise.all(
     daemons.map(async (daemon) => [
       { name: `${daemon.name}, executor`, pid: daemon.pid },
       { name: `${daemon.name}, network process`, pid: await until('a network process', async () => daemon.networkPid()) },
     ]),
   )
-  return { mesh, daemons, halves: halves.flat(), client, agentId: bob.agentId }
+  return { mesh, daemons, processes: processes.flat(), client, agentId: bob.agentId }
 }
 
-const lineOf = ({ after, rss, fds, zombies, strangers, files }: Count): (string | number)[] => [
+const lineOf = ({ after, rss, fds, zombies, leftovers, files }: Count): (string | number)[] => [
   after,
   ...rss.map((bytes) => (bytes / MB).toFixed(1)),
   fds.join(' '),
   zombies,
-  strangers,
+  leftovers,
   files,
 ]
 
-const headOf = ({ halves }: Runs): string[] => [
+const headOf = ({ processes }: Runs): string[] => [
   'after',
-  ...halves.map(({ name }) => `${name}, MB`),
+  ...processes.map(({ name }) => `${name}, MB`),
   'files open in each',
   'zombies',
   'processes left',
   'files and control groups',
 ]
 
-/** Leaves behind: anything but memory, which is for the reader to judge. */
+/** Everything that remains except memory, which readers judge themselves. */
 const left = (first: Count, last: Count): string[] => [
   ...(last.zombies > 0 ? [`${last.zombies} zombies`] : []),
-  ...(last.strangers > 0 ? [`${last.strangers} processes`] : []),
+  ...(last.leftovers > 0 ? [`${last.leftovers} processes`] : []),
   ...(last.files > first.files ? [`${last.files - first.files} files`] : []),
   ...(last.fds.some((count, index) => count > first.fds[index]! + FD_NOISE)
     ? [`open files: ${first.fds.join(' ')} → ${last.fds.join(' ')}`]
     : []),
 ]
 
-/** What thousands of runs leave behind in both halves of both daemons. Throws when it is anything but memory. */
+/** Measures what thousands of runs leave in the processes of both daemons. Throws if anything except memory remains. */
 export const leaks = async ({ mesh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const { warm, steps, perStep, rounds, batches, perBatch } = PLANS[plan.mode]
   const stage = await runsOf(mesh)

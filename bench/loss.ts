@@ -9,7 +9,7 @@ const LOSS = 0.01
 const ROUND_TRIPS_MS = [20, 100]
 const BYTES = 1024 * 1024
 
-/** The same over a path that loses packets, on which the kernel's own TCP repeats them. */
+/** Measures the same over a path with packet loss, where the kernel's TCP retransmits. */
 export const loss = async ({ mesh, openSsh, plan, after }: Stage): Promise<Omit<Section, 'title'>> => {
   const missing = lossyPathNeeds()
   if (missing !== null) return { intro: `Not measured: it needs ${missing}.`, rows: [] }

@@ -14,28 +14,28 @@ import { splice } from './far-side.ts'
 
 const run = promisify(execFile)
 const FAR_SIDE = fileURLToPath(new URL('far-side.ts', import.meta.url))
-/** Both networks are set aside for benchmarks (RFC 2544): one carries packets, the other is what they are of. */
+/** Both networks are reserved for benchmarks (RFC 2544). UNDERLAY carries the packets of PATH. */
 const UNDERLAY = { near: '198.18.0.1', far: '198.18.0.2' }
 const PATH = { near: '198.19.0.1', far: '198.19.0.2' }
 const FAR_PORT = 7_000
-/** Room for the headers of the packet that carries it. */
+/** Leaves room for the headers of the outer packet. */
 const MTU = 1_400
 
 export interface LossyPathInit {
-  /** Asked for each packet. */
+  /** Called for each packet. */
   readonly roundTripMs: () => number
-  /** Of all packets in each direction, 0 to 1. */
+  /** Share of lost packets in each direction, 0 to 1. */
   readonly loss: number
 }
 
-/** What is missing for such a path on this machine; null = nothing. */
+/** The missing requirements of such a path on this machine, or null. */
 export const lossyPathNeeds = (): string | null => {
   if (process.geteuid?.() !== 0) return 'root'
   if (!existsSync('/dev/net/tun')) return '/dev/net/tun'
   return ['/usr/bin/socat', '/usr/sbin/ip'].find((file) => !existsSync(file) && !existsSync(file.replace('/usr', ''))) ?? null
 }
 
-/** The same losses every time (mulberry32). */
+/** A generator with the same losses in every run (mulberry32). */
 const generator = (seed: number) => (): number => {
   seed = (seed + 0x6d2b79f5) | 0
   let mixed = Math.imul(seed ^ (seed >>> 15), 1 | seed)
@@ -43,7 +43,7 @@ const generator = (seed: number) => (): number => {
   return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
 }
 
-/** One direction: packets leave as late as half a round trip, in order, or never. */
+/** Carries one direction. Packets arrive in order after 0.5 round trips, or are lost. */
 const carry = (from: UdpSocket, to: UdpSocket, port: number, host: string, { roundTripMs, loss }: LossyPathInit, seed: number): void => {
   const random = generator(seed)
   const queue: { readonly at: number; readonly packet: Buffer }[] = []
@@ -71,7 +71,7 @@ const bound = async (port: number, host: string): Promise<UdpSocket> => {
   return socket
 }
 
-/** A TCP connection to the far side of the path, and from there to the port that is meant. */
+/** Connects to the far side of the path, which forwards to the requested port. */
 class LossyProxy extends TcpProxy {
   readonly #farPort: number
 
@@ -90,8 +90,8 @@ class LossyProxy extends TcpProxy {
 }
 
 /**
- * A path of this machine's own TCP through a network namespace and back, with a delay and with losses: handshakes,
- * congestion windows and repeated packets are the kernel's. For where it has no network emulator (sch_netem).
+ * A path through a network namespace and back, with delay and packet loss. Handshakes, congestion windows
+ * and retransmissions are those of the kernel's TCP. Used on machines without the network emulator (sch_netem).
  */
 export class LossyPath {
   readonly #name = `x0x-bench-${process.pid}`
@@ -143,7 +143,7 @@ export class LossyPath {
     return `xbt${process.pid}`
   }
 
-  /** What stands before the port that `target` says, on this machine, with the path behind it. */
+  /** Creates a local port that leads through the path to the port from `target`. */
   async proxyTo(target: () => number): Promise<TcpProxy> {
     const socketPath = join(this.#dir, `${this.#servers.length}.sock`)
     const server = createServer((near) => splice(near, connect({ host: '127.0.0.1', port: target(), noDelay: true }), 'both')).listen(
@@ -164,7 +164,7 @@ export class LossyPath {
     }
     for (const socket of this.#sockets) socket.close()
     for (const server of this.#servers) void server.close()
-    // By itself it goes with the last connection in the namespace, which may be a minute.
+    // Otherwise it remains until the last connection in the namespace ends, which can take a minute.
     await run('ip', ['link', 'del', this.#link]).catch(() => undefined)
     await run('ip', ['netns', 'del', this.#name]).catch(() => undefined)
     await rm(this.#dir, { recursive: true, force: true })
@@ -176,7 +176,7 @@ export class LossyPath {
     return child
   }
 
-  /** Its end of the path takes smaller packets, as soon as it is there. */
+  /** Waits for the end of the path inside the namespace and reduces its packet size. */
   async #shorten(inside: readonly string[]): Promise<void> {
     for (let tries = 0; ; tries++) {
       try {

@@ -28,7 +28,7 @@ import { wan } from './wan.ts'
 interface Measurement {
   readonly title: string
   readonly measure: (stage: Stage) => Promise<Omit<Section, 'title'>>
-  /** Only when it is named, always or in quick mode: it takes long. */
+  /** Measured only if named: always, or only in quick mode. These take long. */
   readonly onRequest?: 'always' | 'quick'
 }
 
@@ -70,7 +70,7 @@ ${Object.entries(MEASUREMENTS)
   .join('\n')}
 `
 
-/** Ctrl-C leaves no daemon, no sshd and no file behind either, however often it is pressed. */
+/** Cleans up after Ctrl-C, even if it is pressed repeatedly. No daemon, sshd or file remains. */
 const closeOnSignal = (stage: Stage): (() => void) => {
   const close = (signal: NodeJS.Signals): void => {
     const status = 128 + constants.signals[signal]

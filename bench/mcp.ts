@@ -15,11 +15,11 @@ import type { Row, Section } from './report.ts'
 import type { Stage } from './stage.ts'
 import { interleaved, summarize } from './stats.ts'
 
-/** A server of the same protocol that runs whatever it is given through a shell: what agents have otherwise. */
+/** An MCP server that passes every command to a shell, as AI agents commonly use. */
 const REFERENCE = 'mcp-server-commands@0.5.0'
 const INSTALL_MS = 120_000
 const MB = 1_000_000
-/** What is collected after the last call is. */
+/** Time for the garbage collection after the last call. */
 const IDLE_MS = 3_000
 
 type Ending = Parameters<typeof mcpPlace>[0] & Parameters<typeof ConsolePlace.make>[0]
@@ -37,7 +37,7 @@ const serve = async (stage: Stage, command: string, args: readonly string[]): Pr
   return { client, pid: transport.pid ?? 0 }
 }
 
-/** Null: the registry does not answer, and there is nobody to be measured against. */
+/** Null if the registry does not answer. The report then has no comparison. */
 const serveReference = async (stage: Stage): Promise<Server | null> => {
   const dir = await mkdtemp(join(tmpdir(), 'x0x-bench-mcp-'))
   stage.after(async () => rm(dir, { recursive: true, force: true }))
@@ -56,7 +56,7 @@ const call = async ({ client }: Server, name: string, args: Record<string, unkno
   if (isError === true) throw new Error(JSON.stringify(content))
 }
 
-/** Proportional set size: what is shared with other processes counts in parts (proc_pid_smaps(5)). In MB. */
+/** Proportional set size in MB. Memory shared with other processes counts in part (proc_pid_smaps(5)). */
 const memoryOf = async ({ pid }: Server): Promise<number> => {
   const text = await readFile(`/proc/${pid}/smaps_rollup`, 'utf8')
   return (Number(/^Pss: +(\d+) kB$/m.exec(text)?.[1]) * 1024) / MB
@@ -77,7 +77,7 @@ const callRows = async (stage: Stage, ours: Server, theirs: Server | null): Prom
   ]
 }
 
-/** The same terminal without anybody who watches it. */
+/** Runs a command on the same kind of terminal without a console. */
 const inTerminal = async (): Promise<void> => {
   await once(spawn('script', ['-qec', 'true', '/dev/null'], { stdio: 'ignore' }), 'exit')
 }
@@ -114,7 +114,7 @@ const memoryRow = async (ours: Server, theirs: Server | null): Promise<Row> => {
   return { what: 'memory of an idle `x0x mcp`', unit: 'MB', ours: summarize([mine]), ...peer }
 }
 
-/** Tools for agents, beside a server of the same protocol without rules, and the console beside a terminal. */
+/** Compares the MCP tools with an MCP server without rules, and the console with a terminal. */
 export const mcp = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const t = { after: (ending: unknown) => stage.after(ending as () => Promise<void>) } as Ending
   const { config } = await mcpPlace(t)

@@ -18,7 +18,7 @@ const MB = 1e6
 const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url))
 const [EXECUTOR, NETWORK, BALLAST] = [here('../dist/x0xd.mjs'), here('../dist/x0xd-network.mjs'), here('ballast.cjs')]
 
-/** A daemon whose two processes we start ourselves, with more memory in its network process. */
+/** A daemon whose two processes the bench starts itself, with more memory in the network process. */
 interface Weighed {
   readonly client: RestClient
   readonly agentId: string
@@ -34,7 +34,7 @@ const ended = async (child: ChildProcess): Promise<void> => {
 }
 
 const startWeighed = async (mesh: MeshOfDaemons, ballastMb: number): Promise<Weighed> => {
-  // Once as usual, for the ids that its ACL names.
+  // Start normally once, to get the IDs for its ACL.
   const first = mesh.add(`weighs-${ballastMb}`)
   await first.start()
   const { agentId, dir } = first
@@ -57,7 +57,7 @@ const startWeighed = async (mesh: MeshOfDaemons, ballastMb: number): Promise<Wei
   return { client, agentId, networkBytes: await residentOf(network.pid!), stop }
 }
 
-/** What no other process maps, in bytes: proc_pid_smaps(5). */
+/** Private memory in bytes (proc_pid_smaps(5)). */
 const privateOf = async (pid: number): Promise<number> => {
   const text = await readFile(`/proc/${pid}/smaps_rollup`, 'utf8')
   return [...text.matchAll(/^Private_(?:Clean|Dirty): +(\d+) kB$/gm)].reduce((sum, [, kb]) => sum + Number(kb) * 1024, 0)
@@ -73,7 +73,7 @@ const figure = (what: string, bytes: number, target?: string): Row => ({
   ...(target === undefined ? {} : { target }),
 })
 
-/** What the two processes of an idle daemon hold, what a connected peer adds, and what a run costs beside a small and a large network process. */
+/** Measures the memory of an idle daemon and per connected peer, and how the size of the network process affects a run. */
 export const memory = async ({ mesh, plan, after }: Stage): Promise<Omit<Section, 'title'>> => {
   const idle = mesh.add('idle')
   await idle.start()

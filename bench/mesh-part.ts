@@ -17,7 +17,7 @@ import { ANNOUNCE_DOMAIN } from '../src/protocol/wire/card.ts'
 import type { MachineId } from '../src/protocol/ids.ts'
 import { RECORD_TTL_MS } from '../src/protocol/limits/wire.ts'
 
-/** The parts of a daemon that hear of other machines and fetch their cards, without contacts. It signs its card itself. */
+/** Only the parts of a daemon for discovery, without contacts. It signs its card itself. */
 export const startMeshPart = async (bootstrap: readonly string[]) => {
   const [clock, log] = [systemClock, silentLogger]
   const [signer, machineKey] = [agentSignerOf(randomBytes(32)), machineKeyOf(randomBytes(32))]

@@ -9,7 +9,7 @@ import type { Stage } from './stage.ts'
 import { interleaved } from './stats.ts'
 import { delayed, forget } from './wan.ts'
 
-/** Round trips, and how often each is measured: a cold ssh takes eight of them. */
+/** Round trip times, and the number of samples for each. A cold ssh needs eight round trips. */
 const DISTANCES = {
   full: [
     [20, 30],
@@ -38,7 +38,7 @@ interface Path {
   readonly targets: Targets
 }
 
-/** Every contender a process of its own, in turn. */
+/** Measures the contenders in turn, each as a new process. */
 const rowsOver = async (alice: TestDaemon, { at, peer, ssh, targets }: Path, rounds: number): Promise<Row[]> => {
   const file = packaged(`x0x-linux-${process.arch}`)
   const words = ['--data-dir', alice.dir, 'exec', peer.name, '--', ...TRUE]
@@ -59,7 +59,7 @@ const rowsOver = async (alice: TestDaemon, { at, peer, ssh, targets }: Path, rou
   ]
 }
 
-/** The command line as a single file beside the one that Node runs, and beside ssh. */
+/** Compares the CLI as a single file with the CLI that Node.js runs, and with ssh. */
 export const oneFile = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const { mesh, openSsh, plan } = stage
   const sshd = await openSsh()

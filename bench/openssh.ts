@@ -26,7 +26,7 @@ const freePort = async (): Promise<number> => {
   return port
 }
 
-/** How a client reaches the server: directly or through a proxy, with a master connection that stays open. */
+/** A way to the server, directly or through a proxy, with a persistent master connection. */
 export class SshPath {
   readonly #common: readonly string[]
   readonly #control: string
@@ -44,7 +44,7 @@ export class SshPath {
     await run('ssh', [...this.#common, '-M', '-S', this.#control, '-o', 'ControlPersist=600', '-f', '-N', this.#host])
   }
 
-  /** The process that holds the connection. */
+  /** The PID of the process that holds the connection. */
   async masterPid(): Promise<number> {
     const { stderr } = await run('ssh', [...this.#common, '-S', this.#control, '-O', 'check', this.#host])
     return Number(/pid=(\d+)/.exec(stderr)?.[1])
@@ -54,60 +54,60 @@ export class SshPath {
     await run('ssh', [...this.#common, '-S', this.#control, '-O', 'exit', this.#host]).catch(() => undefined)
   }
 
-  /** A connection of its own: TCP, key exchange, authentication, command. */
+  /** Runs a command over a new connection, with TCP, key exchange and authentication. */
   async cold(argv: readonly string[]): Promise<void> {
     await launch('ssh', [...this.#common, this.#host, ...argv])
   }
 
-  /** A call over the open master connection. */
+  /** Runs a command over the open master connection. */
   async master(argv: readonly string[]): Promise<void> {
     await launch('ssh', [...this.#common, '-S', this.#control, this.#host, ...argv])
   }
 
-  /** Bytes received from a command's stdout over the master, thrown away as they come. */
+  /** Returns the number of stdout bytes of a command over the master, and discards the bytes. */
   async drain(argv: readonly string[]): Promise<number> {
     return drain('ssh', [...this.#common, '-S', this.#control, this.#host, ...argv])
   }
 
-  /** A program over the master that is spoken to for as long as it runs. */
+  /** Starts an interactive program over the master. */
   open(argv: readonly string[]): ChildProcessByStdio<Writable, Readable, null> {
     return spawn('ssh', ['-T', ...this.#common, '-S', this.#control, this.#host, ...argv], { stdio: ['pipe', 'pipe', 'inherit'] })
   }
 
-  /** Words of ssh for a program on a terminal, by a new connection. Releases that hide the times of keys send them later. */
+  /** Arguments of ssh for a program on a terminal over a new connection. They turn off hiding keystroke times, which delays keys. */
   terminalWords(argv: readonly string[]): readonly string[] {
     const plain = ['-o', 'IgnoreUnknown=ObscureKeystrokeTiming', '-o', 'ObscureKeystrokeTiming=no']
     return ['-t', ...this.#common, ...plain, this.#host, ...argv]
   }
 
-  /** Copies files to a path of the server, by a new connection. */
+  /** Copies files to a path of the server over a new connection. */
   async scp(files: readonly string[], path: string): Promise<void> {
     await launch('scp', ['-q', ...this.#common, ...files, `${this.#host}:${path}`])
   }
 
-  /** Copies a file of the server. */
+  /** Copies a file from the server. */
   async scpFrom(path: string, file: string): Promise<void> {
     await launch('scp', ['-q', ...this.#common, `${this.#host}:${path}`, file])
   }
 
-  /** The client alone: it asks the master whether it is there, and nobody else. */
+  /** Runs only the client. It asks the local master process whether it runs, and contacts no server. */
   async clientAlone(): Promise<void> {
     await launch('ssh', [...this.#common, '-S', this.#control, '-O', 'check', this.#host])
   }
 
-  /** The commands of a file, one after the other, over the master. */
+  /** Runs the commands of a file in order over the master. */
   async sftp(batchFile: string): Promise<void> {
     await run('sftp', ['-q', ...this.#common, '-o', `ControlPath=${this.#control}`, '-b', batchFile, this.#host])
   }
 }
 
-/** An sshd of our own on loopback: own keys, own configuration, a temporary directory, nothing of the system's. */
+/** A separate sshd on loopback. It has its own keys and configuration in a temporary directory, and uses no file of the system. */
 export class OpenSsh {
   readonly #dir: string
   readonly #server: ChildProcess
   readonly #paths: SshPath[] = []
   readonly port: number
-  /** Straight to the server. */
+  /** A direct path to the server. */
   readonly direct: SshPath
 
   private constructor(dir: string, server: ChildProcess, port: number) {
@@ -137,14 +137,14 @@ export class OpenSsh {
     return ssh
   }
 
-  /** By way of a proxy on this port, with a master connection. */
+  /** A path through a proxy on this port, with a master connection. */
   async via(port: number): Promise<SshPath> {
     const path = this.#path(port)
     await path.openMaster()
     return path
   }
 
-  /** What ClusterShell takes for this many calls, so many at a time, in milliseconds; null where there is none. */
+  /** Milliseconds that ClusterShell takes for `count` calls, `width` at a time. Null if it is not installed. */
   async clush(count: number, width: number, argv: readonly string[]): Promise<number | null> {
     if (!existsSync(CLUSH)) return null
     const options = ['-F', 'none', '-o', 'HostName=127.0.0.1', ...sshOptions(this.#dir, this.port)].join(' ')

@@ -23,20 +23,20 @@ const INTRO =
   '`/bin/true`, from the start of `x0xd`, with existing keys and contacts, to the end of the first `x0x exec` on a running peer. For `rexd --stdio` on this machine, from its start to `exec.exit`. All files are in the page cache.'
 
 const run = promisify(execFile)
-/** A program and the words with which it is started. */
+/** A program and the arguments that start it. */
 type Program = readonly [string, ...string[]]
 
-/** One that `npm run packages` has made. */
+/** A package that `npm run packages` has made. */
 export const packaged = (name: string): string => {
   const file = join(OUT, name)
   if (!existsSync(file)) throw new Error(`${file} is missing: npm run packages`)
   return file
 }
 
-/** What npm links to in a directory of programs. */
+/** The script that npm links into a directory of programs. */
 const npmProgram = (script: string): Program => [process.execPath, join(packageRoot, 'deploy', 'bin', script)]
 
-/** Unpacks the Debian package into a directory. Its scripts then use the names there. */
+/** Unpacks the Debian package into a directory, and adapts the paths in its scripts. */
 const unpacked = async (dir: string): Promise<(name: string) => Program> => {
   const deb = readdirSync(packaged('.')).find((name) => name.endsWith(`_${ARCHITECTURE}.deb`)) ?? `x0x_VERSION_${ARCHITECTURE}.deb`
   await run('dpkg-deb', ['--extract', packaged(deb), dir])
@@ -48,7 +48,7 @@ const unpacked = async (dir: string): Promise<(name: string) => Program> => {
   return (name) => [script(name)]
 }
 
-/** From a daemon that does not run, whose directory is there, to the end of its first command. */
+/** Measures from the start of a daemon with existing data to the end of its first command. */
 export const packages = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const { mesh, openSsh, plan, after } = stage
   const ssh = (await openSsh()).direct

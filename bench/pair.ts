@@ -5,7 +5,7 @@ import type { MeshOfDaemons, TestDaemon } from '../test/support/mesh-of-daemons.
 import { RestClient } from '../test/support/rest-client.ts'
 
 export const TRUE = ['/bin/true']
-/** How many runs may be under way at once, everywhere. */
+/** Maximum number of concurrent runs, in total and per agent. */
 export const WIDTH = 32
 
 export const zeros = (bytes: number): string[] => ['head', '-c', String(bytes), '/dev/zero']
@@ -13,14 +13,14 @@ export const zeros = (bytes: number): string[] => ['head', '-c', String(bytes), 
 export interface Pair {
   readonly alice: TestDaemon
   readonly bob: TestDaemon
-  /** Of alice's REST door. */
+  /** A client of alice's REST API. */
   readonly client: RestClient
 }
 
 export const restClientOf = async ({ dir }: TestDaemon): Promise<RestClient> =>
   new RestClient({ socketPath: join(dir, 'api.sock'), token: (await readFile(join(dir, 'api-token'), 'utf8')).trim() })
 
-/** Bob lets alice run the commands, as many at once as `WIDTH`; both know each other. Alice runs already where she is given. */
+/** Makes contacts of both. Bob allows alice these commands, `WIDTH` at once. Starts alice unless she is running. */
 export const befriend = async (alice: TestDaemon, bob: TestDaemon, commands: readonly (readonly string[])[]): Promise<void> => {
   if (!alice.running) await alice.start()
   await bob.start()
@@ -37,7 +37,7 @@ export const startPair = async (mesh: MeshOfDaemons, commands: readonly (readonl
   return { alice, bob, client: await restClientOf(alice) }
 }
 
-/** Alice, who runs the same commands on bob, contained as this host can, and on carol, by process groups alone. */
+/** Alice may run the same commands on bob, with the default containment, and on carol, with process groups only. */
 export const startTrio = async (mesh: MeshOfDaemons, commands: readonly (readonly string[])[]): Promise<Pair & { carol: TestDaemon }> => {
   const pair = await startPair(mesh, commands)
   const carol = mesh.add('carol', { env: { X0X_CONTAINMENT: 'group' } })

@@ -9,7 +9,7 @@ interface Rate {
   readonly latency: Summary
 }
 
-/** `count` calls, `width` of them under way at once. */
+/** Makes `count` calls, `width` of them concurrently. */
 export const sustained = async (count: number, width: number, call: () => Promise<unknown>): Promise<Rate> => {
   const samples: number[] = []
   let left = count
@@ -20,11 +20,11 @@ export const sustained = async (count: number, width: number, call: () => Promis
   return { perSecond: summarize([count / (ms / 1_000)]), latency: summarize(samples) }
 }
 
-/** Runs per second that one pair of hosts sustains, and how long each takes meanwhile. */
+/** Measures the sustained runs per second between two hosts, and the latency meanwhile. */
 export const rate = async ({ mesh, openSsh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const ssh = (await openSsh()).direct
   const { bob, carol, client } = await startTrio(mesh, [TRUE])
-  // The runtime compiles what it finds to be hot: not part of what is sustained.
+  // Warms up, so that the runtime has compiled the hot code.
   for (const { agentId } of [bob, carol]) await sustained(plan.runs, 8, async () => client.run(agentId, TRUE))
   const rows: Row[] = []
   for (const width of [1, 8, 32]) {

@@ -12,19 +12,19 @@ export interface Row {
   readonly what: string
   readonly unit: 'ms' | '1/s' | 'MB/s' | 'MB' | 's' | 'bytes' | 'ms CPU' | 'calls'
   readonly ours: Summary
-  /** The same with no containment beyond the process group. */
+  /** The same with process groups as the only containment. */
   readonly uncontained?: Summary
   readonly theirs?: Summary
   /** The program that this is compared with. */
   readonly peer?: string
   /** A ratio if there is a peer, else a figure. */
   readonly target?: string
-  /** Measured in the same run. Nothing can be faster. */
+  /** A lower bound measured in the same run. */
   readonly limit?: Summary
   readonly limitOf?: string
 }
 
-/** One heading of the report: rows beside a peer, or a table of another shape as Markdown. */
+/** A section of the report. It has rows with a comparison, or another table as Markdown. */
 export interface Section {
   readonly title: string
   readonly intro: string
@@ -46,7 +46,7 @@ export const tableOf = (head: readonly string[], lines: readonly (readonly (stri
 
 const ratioOf = ({ ours, theirs }: Row): string => (theirs === undefined ? '' : (ours.median / theirs.median).toFixed(2))
 
-/** A column of a table. It is left out if all its cells are empty. */
+/** A column of a table. It is left out if it would be empty. */
 type Column = readonly [head: string, cell: (row: Row) => string]
 
 const COLUMNS: readonly Column[] = [
@@ -62,7 +62,7 @@ const COLUMNS: readonly Column[] = [
 
 const isSame = (one: Row, other: Row): boolean => one.what === other.what && one.unit === other.unit && one.peer === other.peer
 
-/** What an earlier build measured, with its ratio. */
+/** The results of an earlier build, with their ratio. */
 const beforeColumn = (earlier: readonly Row[]): Column => [
   'before',
   (row) => {
@@ -81,7 +81,7 @@ export const rowsTable = (rows: readonly Row[], earlier: readonly Row[]): string
   )
 }
 
-/** Of a section's picture, by the word that measures it. */
+/** The file of a section's chart, named after its command. */
 const chartFile = ({ command }: Written): string => `charts/${command.split(' ').at(-1)}.svg`
 
 const textOf = (written: Written, earlier: readonly Written[]): string => {
@@ -94,7 +94,7 @@ const textOf = (written: Written, earlier: readonly Written[]): string => {
 
 const RESULTS = new URL('RESULTS.md', import.meta.url)
 const RAW = new URL('results.json', import.meta.url)
-/** Measured with an earlier build on the same machine. */
+/** Results of an earlier build on the same machine. */
 const BEFORE = new URL('before.json', import.meta.url)
 
 const machine = async (): Promise<string> => {
@@ -127,23 +127,23 @@ const written = async (file = RAW): Promise<Written[]> =>
     () => [],
   )
 
-/** The pictures of these sections: where each belongs below `bench/`, and what it is. */
+/** The charts of these sections, as their paths below `bench/` and their SVG. */
 const chartsOf = (sections: readonly Written[]): [file: string, svg: string][] =>
   sections.flatMap((section) => {
     const svg = ratioChart(section.title, section.rows ?? [])
     return svg === null ? [] : [[chartFile(section), svg]]
   })
 
-/** What `bench/results.json` says, as pictures. */
+/** The charts of `bench/results.json`. */
 export const charts = async (): Promise<[file: string, svg: string][]> => chartsOf(await written())
 
-/** Draws the charts of `bench/results.json` again. */
+/** Writes the charts of `bench/results.json` again. */
 export const drawCharts = async (): Promise<void> => {
   await mkdir(new URL('charts/', import.meta.url), { recursive: true })
   for (const [file, svg] of await charts()) await writeFile(new URL(file, import.meta.url), svg)
 }
 
-/** Prints the section, and in full mode puts it into `bench/RESULTS.md`, `bench/results.json` and `bench/charts`, in the order of `titles`. */
+/** Prints the section. Full mode also updates `bench/RESULTS.md`, `bench/results.json` and `bench/charts`, in the order of `titles`. */
 export const publish = async (
   section: Section,
   init: { readonly mode: Mode; readonly name: string; readonly titles: readonly string[] },

@@ -18,7 +18,7 @@ interface Message {
 
 type Result = NonNullable<Message['result']>
 
-/** A caller that keeps nothing of what it is told, so that what is measured is the server and its way. */
+/** A client that discards output, so that only the server and the transport are measured. */
 export class RexdCaller {
   readonly #send: (text: string) => void
   readonly #answers = new Map<number, PromiseWithResolvers<Result>>()
@@ -30,7 +30,7 @@ export class RexdCaller {
     this.#send = send
   }
 
-  /** One JSON object in each line. */
+  /** Exchanges one JSON object per line. */
   static async overLines(program: { readonly stdin: Writable; readonly stdout: Readable }): Promise<RexdCaller> {
     const caller = new RexdCaller((text) => void program.stdin.write(`${text}\n`))
     const lines = new LineSplitter({ max: MAX_RPC_MESSAGE })
@@ -42,7 +42,7 @@ export class RexdCaller {
     return caller.#opened()
   }
 
-  /** `compressed`: with permessage-deflate, which browsers and most libraries offer by themselves. `bytes`: files are not in base64. */
+  /** `compressed` uses permessage-deflate, as browsers and most libraries do. `bytes` transfers files without base64. */
   static async overWebSocket(
     { url, token }: Reached,
     { compressed, bytes = false }: { readonly compressed: boolean; readonly bytes?: boolean },
@@ -59,7 +59,7 @@ export class RexdCaller {
     return caller.#opened()
   }
 
-  /** From the command to the word that it has ended. */
+  /** Runs a command and waits for its exit. */
   async run(argv: readonly string[]): Promise<void> {
     const id = String((await this.#call('exec.start', { argv }))['process_id'])
     const { exit_code } = await this.#exitOf(id).promise
@@ -71,7 +71,7 @@ export class RexdCaller {
     return String((await this.#call('fs.read', params))['content'])
   }
 
-  /** A part of a file, decoded to where it belongs. */
+  /** Reads a part of a file into its place in `target`. */
   async readTo(target: Buffer, { path, offset, length }: { path: string; offset: number; length: number }): Promise<void> {
     const { content } = await this.#call('fs.read', { path, offset, length, encoding: 'base64' })
     if (content instanceof Uint8Array) target.set(content, offset)
@@ -102,7 +102,7 @@ export class RexdCaller {
     else answer?.resolve(content === undefined ? result : { ...result, content })
   }
 
-  /** An end may be told in the same breath as the answer to the start. */
+  /** The exit can arrive together with the answer to the start. */
   #exitOf(processId: string): PromiseWithResolvers<Result> {
     const exit = this.#exits.get(processId) ?? Promise.withResolvers<Result>()
     this.#exits.set(processId, exit)

@@ -14,7 +14,7 @@ const MiB = 1024 * 1024
 const ROUND_TRIP_MS = 30
 const ROUNDS = { full: 5, quick: 2 }
 
-/** A file of a machine that is some way off, by the client library as a program would use it. */
+/** Measures a file on a machine at a distance, read through the client library. */
 export const farRow = async (t: Parameters<typeof rexdPlace>[0], sshd: OpenSsh, { bytes: most, mode }: Plan): Promise<Row> => {
   const bytes = most / 4
   let port = 0

@@ -20,7 +20,7 @@ import { interleaved } from './stats.ts'
 
 const REXD = fileURLToPath(new URL('../dist/rexd.mjs', import.meta.url))
 const MiB = 1024 * 1024
-/** What one answer may hold, and how many are asked for at once. */
+/** Maximum size of one answer, and the number of concurrent requests. */
 const CHUNK = 2 * MiB
 const CHUNKS_AT_ONCE = 8
 const FILES_AT_ONCE = 32
@@ -29,21 +29,21 @@ const SETS = { full: 20, quick: 3 }
 const FILES = { full: 1_000, quick: 200 }
 
 interface Callers {
-  /** A `rexd --stdio` that was started here. */
+  /** A local `rexd --stdio`. */
   readonly direct: RexdCaller
-  /** The same, started by `ssh -T` over an open master connection, as it is used on another machine. */
+  /** A `rexd --stdio` started by `ssh -T` over an open master connection, as users start it on another machine. */
   readonly overSsh: RexdCaller
-  /** `rexd --http`, with the compression that is agreed on, and without. */
+  /** `rexd --http` with and without compression. */
   readonly socket: RexdCaller
   readonly plainSocket: RexdCaller
-  /** With files as bytes. */
+  /** The same with files as bytes. */
   readonly byteSocket: RexdCaller
 }
 
 type Ending = Parameters<typeof rexdPlace>[0]
 type Program = { readonly stdin: Writable; readonly stdout: Readable }
 
-/** Three servers, for two must not share a journal, and what speaks to them; all of them see the files. */
+/** Starts three servers, because two servers must not share an audit log, and clients for them. All see the files. */
 const openCallers = async (t: Ending, ssh: SshPath, files: string): Promise<Callers> => {
   const settings = {
     limits: `max_file_read_bytes = ${CHUNK}`,
@@ -69,7 +69,7 @@ const openCallers = async (t: Ending, ssh: SshPath, files: string): Promise<Call
   }
 }
 
-/** A shell that waits for commands at the other end: what comes back is that one has ended. */
+/** A shell on the target that waits for commands. It reports the end of each. */
 const heldShell = ({ after }: Stage, ssh: SshPath): ((command: string) => Promise<void>) => {
   const shell = ssh.open(['sh'])
   after(async () => {
@@ -117,7 +117,7 @@ const latencyRows = async (stage: Stage, ssh: SshPath, { direct, overSsh, socket
   ]
 }
 
-/** The file in pieces, several of them asked for at once, each decoded to where it belongs. */
+/** Reads a file in concurrent pieces, and decodes each into its place in `target`. */
 const readInto = async (caller: RexdCaller, path: string, target: Buffer): Promise<void> => {
   let next = 0
   await sustained(Math.ceil(target.length / CHUNK), CHUNKS_AT_ONCE, async () => {
@@ -160,7 +160,7 @@ const throughputRows = async (ssh: SshPath, callers: Callers, dir: string, { byt
   ]
 }
 
-/** Between 1 and 4 KiB each, text as sources are. */
+/** Writes files of text between 1 and 4 KiB, like source code. */
 const writeFiles = async (dir: string, count: number): Promise<{ path: string; text: string }[]> => {
   await mkdir(dir)
   const line = 'What is read is looked at: each file begins with its own number, and is as long as it should be.\n'
@@ -207,7 +207,7 @@ const smallRows = async (ssh: SshPath, { overSsh, socket }: Callers, dir: string
   ]
 }
 
-/** Commands and files for a program that speaks REXD, beside what it would do with ssh and sftp. */
+/** Compares REXD commands and files with ssh and sftp. */
 export const rexd = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const sshd = await stage.openSsh()
   const ssh = sshd.direct

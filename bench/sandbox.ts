@@ -19,7 +19,7 @@ const bare = async (): Promise<void> => {
 
 const WAYS = { group: 'process group', namespace: 'PID namespace (bwrap)', sandbox: 'sandbox (bwrap)' } as const
 
-/** What a run in a sandbox costs before and after its program. */
+/** Measures the time that a sandbox adds before and after its program. */
 export const sandbox = async ({ plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const ends: (() => Promise<unknown>)[] = []
   const cleanup = new CleanupProcess({ log: silentLogger })

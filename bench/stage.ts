@@ -3,7 +3,7 @@ import { stopLauncher } from './launcher.ts'
 import { OpenSsh } from './openssh.ts'
 import type { Mode } from './report.ts'
 
-/** How much of everything. */
+/** Sizes of all measurements. */
 export interface Plan {
   readonly mode: Mode
   /** Calls of each contender, in turn. */
@@ -20,7 +20,7 @@ export const PLANS: Readonly<Record<Mode, Plan>> = {
   quick: { mode: 'quick', rounds: 20, runs: 100, bytes: 32 * 1024 * 1024, peers: 20 },
 }
 
-/** Where one section is measured: daemons of its own, and an sshd if it asks for one. */
+/** The environment of one section: separate daemons, and an sshd on request. */
 export class Stage {
   readonly plan: Plan
   readonly mesh: MeshOfDaemons
@@ -42,10 +42,10 @@ export class Stage {
     return this.#ssh
   }
 
-  /** Called at the end, last one first. */
+  /** Registers a function for the end. The last one runs first. */
   readonly after = (ending: () => Promise<void>): void => void this.#endings.push(ending)
 
-  /** Once: a signal may come while it is closed, and a measurement fails when it is closed under it. */
+  /** Closes once. A signal can arrive while it closes, and a measurement fails when it is closed. */
   async close(): Promise<void> {
     return (this.#closing ??= this.#close())
   }

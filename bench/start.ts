@@ -10,7 +10,7 @@ const ROUNDS = { full: 20, quick: 3 }
 const POLL_MS = 2
 const PATIENCE_MS = 30_000
 
-/** From the start of a daemon until a run that is asked for again and again was served. */
+/** Measures from the start of a daemon until it serves a run that is retried. */
 const untilServed = async (daemon: TestDaemon, agentId: string): Promise<number> => {
   await daemon.stop()
   const client = await restClientOf(daemon)
@@ -31,7 +31,7 @@ const untilServed = async (daemon: TestDaemon, agentId: string): Promise<number>
   return took
 }
 
-/** From nothing to the first command. */
+/** Measures from the start of daemons to the first command. */
 export const start = async ({ mesh, plan }: Stage): Promise<Omit<Section, 'title'>> => {
   const { alice, bob, client } = await startPair(mesh)
   client.close()

@@ -1,7 +1,7 @@
 export interface Summary {
   n: number
   median: number
-  /** Missing in figures of old. */
+  /** Missing in old results. */
   p95?: number
   p99: number
   min: number
@@ -9,7 +9,7 @@ export interface Summary {
 
 const quantile = (sorted: number[], q: number): number => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))]!
 
-/** Of at least one sample. */
+/** Summarizes at least one sample. */
 export const summarize = (samples: readonly number[]): Summary => {
   if (samples.length === 0) throw new RangeError('no samples')
   const sorted = samples.toSorted((a, b) => a - b)
@@ -24,8 +24,8 @@ export const timed = async (call: () => Promise<unknown>): Promise<number> => {
 }
 
 /**
- * Runs the contenders in turn, A B C A B C …, so that a machine that slows down slows all of them.
- * The first round warms up and is not counted, nor is what is done after each call.
+ * Runs the contenders in turn (A B C A B C …), so that a slowdown of the machine affects all of them.
+ * Discards the first round as a warm-up, and excludes `afterEach` from the times.
  */
 export const interleaved = async <K extends string>(
   rounds: number,

@@ -9,7 +9,7 @@ import { delayed } from './wan.ts'
 
 const KEYS = { full: 300, quick: 60 }
 const FAR_MS = 100
-/** No text of a client has this character. */
+/** A character that no client prints by itself. */
 const KEY = 'q'
 
 /** One path to bob and to sshd. */
@@ -17,12 +17,12 @@ interface Typed {
   readonly at: string
   readonly alice: TestDaemon
   readonly ssh: SshPath
-  /** What runs on the target: it says `ready`, and its terminal echoes each key. */
+  /** The program on the target. It prints `ready`, and its terminal echoes each key. */
   readonly program: string
   readonly keys: number
 }
 
-/** Keys are typed in turn, each when the one before is shown, on a terminal that both clients have set to pass keys on. */
+/** Types the keys in turn, each after the echo of the previous one. Both clients use a raw terminal. */
 const echoes = async ({ at, alice, ssh, program, keys }: Typed): Promise<Row[]> => {
   const ours = Typist.start(process.execPath, [CLI, '--data-dir', alice.dir, 'exec', '-t', 'bob', '--', program])
   await ours.shows('ready')
@@ -48,7 +48,7 @@ const near = async (mesh: MeshOfDaemons, program: string): Promise<TestDaemon> =
   return alice
 }
 
-/** Time between a key and its echo. */
+/** Measures the time between a key and its echo. */
 export const terminal = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const { mesh, openSsh, plan } = stage
   const sshd = await openSsh()

@@ -4,10 +4,10 @@ import { posixSpawn } from '../src/process/posix-spawn.ts'
 import type { TerminalStream } from '../src/process/terminal-stream.ts'
 
 const SIZE = { cols: 80, rows: 24 }
-/** Time between two looks whether the program has ended. */
+/** Interval between checks whether the program has ended. */
 const REAP_MS = 20
 
-/** A program on a terminal of this process, into which the bench types. */
+/** A program on a terminal of this process. The bench types its input. */
 export class Typist {
   readonly #stream: TerminalStream
   readonly #reap: () => boolean
@@ -32,7 +32,7 @@ export class Typist {
     return new Typist(terminal!.stream, () => spawner.reap(pid) !== null)
   }
 
-  /** Resolves when the text is shown. */
+  /** Waits until the text appears. */
   async shows(text: string): Promise<void> {
     while (!this.#shown.includes(text)) {
       if (this.#reap()) throw new Error(`it ended and showed ${JSON.stringify(this.#shown)}`)
@@ -41,7 +41,7 @@ export class Typist {
     this.#shown = ''
   }
 
-  /** Types one key. Resolves when it is shown. */
+  /** Types one key and waits until it appears. */
   async key(key: string): Promise<void> {
     const shown = this.shows(key)
     this.#stream.write(key)
@@ -50,7 +50,7 @@ export class Typist {
 
   /** Types the end of file and waits for the end of the program. */
   async end(): Promise<void> {
-    // At the end of a line it is one character.
+    // Only at the start of a line does this character end the input.
     this.#stream.write('\r\u0004')
     while (!this.#reap()) await sleep(REAP_MS)
     await this.#stream.finish()

@@ -12,12 +12,12 @@ import { interleaved, summarize, timed } from './stats.ts'
 
 const ROUND_TRIPS_MS = { full: [0, 20, 100, 200], quick: [0, 100] }
 
-/** A tenth of what one run's output weighs on loopback: ssh is slow on a long path. */
+/** Divides the output size of the loopback measurement, because ssh is slow on a long path. */
 const BULK_PART = 4
 
 /** Two daemons and an open ssh connection over the same path. */
 export interface Over {
-  /** What the path is like. */
+  /** Describes the path. */
   readonly at: string
   readonly alice: TestDaemon
   readonly bob: TestDaemon
@@ -26,7 +26,7 @@ export interface Over {
 
 const execLine = (alice: TestDaemon, argv: readonly string[]): string[] => [CLI, '--data-dir', alice.dir, 'exec', 'bob', '--', ...argv]
 
-/** Two paths of one length, to bob and to sshd, which end with the stage. */
+/** Two paths with the same delay, to bob and to sshd. They end with the stage. */
 export const delayed = async (
   { after }: Stage,
   { bob, sshd, roundTripMs }: { readonly bob: TestDaemon; readonly sshd: OpenSsh; readonly roundTripMs: () => number },
@@ -37,14 +37,14 @@ export const delayed = async (
   return { proxy, sshProxy }
 }
 
-/** Neither remembers where the other is: all that alice has is a card. */
+/** Makes both daemons forget the other's addresses. Only alice's card of bob remains. */
 export const forget = async ({ alice, bob }: Pick<Over, 'alice' | 'bob'>): Promise<void> => {
   await alice.stop()
   await bob.restart()
   await alice.start()
 }
 
-/** Calls, each a process of its own: the first to a machine, and warm ones. `targets`: of the design, for the three rows. */
+/** Measures the first run and warm runs, each in a new process. `targets` has the goals of the three rows. */
 export const callsOver = async (
   over: Over,
   plan: { readonly rounds: number; readonly firsts: number; readonly targets?: readonly [string, string, string] },
@@ -73,7 +73,7 @@ export const callsOver = async (
   ]
 }
 
-/** Output of one run. */
+/** Measures the output of one run. */
 export const outputOver = async (
   { at, alice, ssh }: Over,
   plan: { readonly bytes: number; readonly rounds: number; readonly target?: string },
@@ -91,7 +91,7 @@ export const outputOver = async (
   }
 }
 
-/** The same over paths of several lengths, every call a process of its own on both sides. */
+/** Measures the same over paths with several delays. Each call is a new process on both sides. */
 export const wan = async (stage: Stage): Promise<Omit<Section, 'title'>> => {
   const { mesh, openSsh, plan } = stage
   const sshd = await openSsh()
