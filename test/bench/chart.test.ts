@@ -17,13 +17,13 @@ const row = (unit: Row['unit'], ours: number, theirs: number, more: Partial<Row>
   ...more,
 })
 
-/** Of each bar: side, length, figure. */
+/** The side, length and figure of each bar. */
 const barsOf = (svg: string): [side: string, length: number, figure: string][] => {
   const bars = [...svg.matchAll(/width="([\d.]+)" height="12" rx="2" fill="var\(--(\w+)\)"\/>.*?>([^<>]+)<\/text>\n/g)]
   return bars.map(([, width, side, figure]) => [side!, Number(width), figure!])
 }
 
-test('a bar goes to the side of who is ahead, each doubling as far as the next, and says how far', () => {
+test('a bar points to the better side with its figure, and each doubling of the ratio has the same length', () => {
   const svg = ratioChart('T', [row('ms', 10, 40), row('ms', 20, 10), row('MB/s', 40, 10), row('bytes', 20, 10, { target: '≤ 0.5' })])!
   const [faster, slower, more, worse] = barsOf(svg)
   assert.deepEqual([faster![0], slower![0], more![0], worse![0]], ['ahead', 'behind', 'ahead', 'behind'])
@@ -34,7 +34,7 @@ test('a bar goes to the side of who is ahead, each doubling as far as the next, 
   assert.equal(ratioChart('T', [{ what: 'alone', unit: 'ms', ours: one(1) }]), null)
 })
 
-test('the charts that are kept are what the figures of the results say, and each stands beside them: npm run bench -- charts', async () => {
+test('the stored charts match the results, and RESULTS.md shows each (update: npm run bench -- charts)', async () => {
   const drawn = await charts()
   assert.deepEqual(globSync('charts/*.svg', { cwd: BENCH }).toSorted(), drawn.map(([file]) => file).toSorted())
   const results = readFileSync(join(BENCH, 'RESULTS.md'), 'utf8')

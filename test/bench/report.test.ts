@@ -6,7 +6,7 @@ import { rowsTable, type Row } from '../../bench/report.ts'
 const one = (median: number) => ({ n: 1, median, p95: median, p99: median, min: median })
 const run: Row = { what: 'a run', unit: 'ms', ours: one(10), theirs: one(20), peer: 'ssh' }
 
-test('a table has a column for an earlier build if it measured a row, with its ratio', () => {
+test('a table shows the figure and ratio of an earlier build if that build measured one of its rows', () => {
   const memory: Row = { what: 'memory', unit: 'MB', ours: one(3) }
   const earlier: Row[] = [
     { ...run, ours: one(30) },
@@ -22,6 +22,6 @@ test('a table has a column for an earlier build if it measured a row, with its r
   ])
 })
 
-test('columns without a figure are left out', () => {
+test('a table leaves out columns without a figure', () => {
   assert.equal(rowsTable([run], []).split('\n')[0], '| measured | unit | x0x | compared with | ratio |')
 })

@@ -10,7 +10,7 @@ import { typedCli } from '../support/typed-cli.ts'
 
 const QUESTIONS = [/Name of this agent[^\n]*: $/, /Only send requests[^\n]*y\/N $/, /Run as a system service[^\n]*y\/N $/]
 
-test('init asks three questions at a terminal, makes what is missing, and asks and changes nothing where it is there', async (t) => {
+test('init asks three questions on a terminal and creates missing files, and leaves existing files alone', async (t) => {
   const dir = join(await tempDir(t), 'data')
   const init = (...options: string[]) => typedCli(['--data-dir', dir, 'init', ...options])
   const answered = async (...answers: string[]): Promise<string> => {
@@ -47,14 +47,14 @@ test('init asks three questions at a terminal, makes what is missing, and asks a
   assert.equal(await readFile(join(dir, 'agent.key'), 'utf8'), key)
 })
 
-test('a daemon with a name, of which a host has several, is given no port that the next one wants too', async (t) => {
+test('init with --name configures port 0, because a host can have several named daemons', async (t) => {
   const dir = join(await tempDir(t), 'data')
   const { status, stderr } = await runCli(['--name', 'lab', '--data-dir', dir, 'init'])
   assert.equal(status, 0, stderr)
   assert.match(await readFile(join(dir, 'config.toml'), 'utf8'), /^listen = \["\/ip4\/0\.0\.0\.0\/tcp\/0"\]$/m)
 })
 
-test('beside a daemon that runs init says what is next there, and not to start another', async (t) => {
+test('init with a running daemon suggests --replace, or an invitation if its files existed before', async (t) => {
   const { dir } = await fakeDaemon(t, (_, response) => json(response, 503, { ok: false }))
   const next = async (): Promise<string> => {
     const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'init'])
@@ -65,14 +65,14 @@ test('beside a daemon that runs init says what is next there, and not to start a
   assert.match(await next(), /^next: x0x --data-dir \S+ invite .*\(the daemon runs\)$/)
 })
 
-test('beside a daemon that hangs init ends all the same', async (t) => {
+test('init ends even if the running daemon does not answer', async (t) => {
   const { dir } = await fakeDaemon(t, () => undefined)
   const { status, stdout } = await runCli(['--data-dir', dir, 'init'])
   assert.equal(status, 0)
   assert.match(stdout, /^next: x0xd .* --replace &/m)
 })
 
-test('a quiet init says nothing of what it made, and a quiet dry run what it would make', async (t) => {
+test('init with -q is silent, unless --dry-run shows what it would create', async (t) => {
   const dir = join(await tempDir(t), 'data')
   const init = async (...options: string[]) => runCli(['--data-dir', dir, '-q', 'init', ...options])
   assert.match((await init('--dry-run')).stdout, /config\.toml[^]*next: /)

@@ -17,7 +17,7 @@ const party = (name: string, digit: string): InvitedParty => {
 const wrapped = (line: string): string[] => line.match(/.{1,75}/g) ?? []
 const [bob, alice, mallory] = [party('bob', 'b'), party('alice', 'a'), party('mallory', 'e')]
 
-test('two lines, one code and its answer: both sides have what the other said it is', () => {
+test("after an invitation, a reply, a code and its answer, each agent has the other's data", () => {
   const invited = makeInvitation(bob, NOW)
   const seen = readInvitation(`  ${invited.line}\n`, NOW)
   assert.deepEqual(seen.party, bob)
@@ -34,7 +34,7 @@ test('two lines, one code and its answer: both sides have what the other said it
   assert.ok(!codes.isAnswer('', code) && !codes.isAnswer('no', code))
 })
 
-test('a line that is changed, cut, of another kind, too old, or the answer to another invitation says so', () => {
+test('a line that is damaged, expired or of another invitation is refused with the reason', () => {
   const invited = makeInvitation(bob, NOW)
   const replied = makeReply(alice, invited.encoded)
   const middle = invited.line.length / 2
@@ -59,7 +59,7 @@ test('a line that is changed, cut, of another kind, too old, or the answer to an
   assert.throws(() => readReply(replied.line, later.encoded, NOW), /answers another invitation/)
 })
 
-test('a line that mail has wrapped, quoted or written as quoted-printable is read as it was', () => {
+test('a line that a mail program wrapped, quoted or encoded as quoted-printable is read correctly', () => {
   const { line } = makeInvitation(bob, NOW)
   for (const [end, begin] of [
     ['\n', ''],
@@ -78,7 +78,7 @@ test('a line that mail has wrapped, quoted or written as quoted-printable is rea
     )
 })
 
-test('an invitation and its reply keep the addresses that can be dialled, and are refused if there are others only', () => {
+test('an invitation or reply drops undialable addresses, and is refused if it has only such addresses', () => {
   const at = (host: string): string => `${host}/tcp/5483/p2p/${peerIdOf(bob.machine_id)}`
   const [linkLocal, good] = [at('/ip6/fe80::1'), at('/ip4/192.0.2.7')]
   const invited = makeInvitation({ ...bob, addresses: [linkLocal, good] }, NOW)
@@ -87,11 +87,11 @@ test('an invitation and its reply keep the addresses that can be dialled, and ar
   assert.throws(() => readInvitation(makeInvitation({ ...bob, addresses: [linkLocal] }, NOW).line, NOW), says)
   const asked = makeInvitation(alice, NOW)
   assert.throws(() => readReply(makeReply({ ...bob, addresses: [linkLocal] }, asked.encoded).line, asked.encoded, NOW), says)
-  // One that only asks others has none.
+  // A machine that only sends requests has no addresses.
   assert.deepEqual(readInvitation(makeInvitation({ ...bob, addresses: [] }, NOW).line, NOW).party.addresses, [])
 })
 
-test('whoever puts other lines in their place is found out, whichever of them, as is a code that was not said for them', () => {
+test('the code does not match if an attacker replaced the lines or invented the code', () => {
   const invited = makeInvitation(bob, NOW)
   const forged = makeInvitation(mallory, NOW)
   const atAlice = makeReply(alice, forged.encoded)
@@ -107,7 +107,7 @@ test('whoever puts other lines in their place is found out, whichever of them, a
   assert.equal(half.answerTo('0000-0000-0000'), null)
 })
 
-test('a code of other lines does not fit, but for one of a million', () => {
+test('in 20,000 tries, the code of other lines fits at most twice', () => {
   const invited = makeInvitation(bob, NOW).encoded
   const one = new SpokenCodes({ invited, replied: makeReply(mallory, invited).encoded })
   const other = new SpokenCodes({ invited, replied: makeReply(alice, invited).encoded })
@@ -118,7 +118,7 @@ test('a code of other lines does not fit, but for one of a million', () => {
 
 const isRefusal = (error: unknown): boolean => isAppError(error, 'bad_request')
 
-test('whatever is pasted is refused as such, or is the line itself: any text, any bytes with their sum, any line with a bit changed', () => {
+test('any text, any bytes with a valid checksum and any altered line are refused or read', () => {
   const invited = makeInvitation(bob, NOW)
   const withSum = (prefix: string, bytes: Uint8Array): string =>
     prefix + Buffer.concat([bytes, sha256(bytes).subarray(0, 4)]).toString('base64url')
@@ -146,7 +146,7 @@ test('whatever is pasted is refused as such, or is the line itself: any text, an
   assert.throws(() => readInvitation(`x0x://invite/${'A'.repeat(5_000)}`, NOW), /copy the whole line/)
 })
 
-test('each changed bit of either line, with its sum mended, gives other codes', () => {
+test('each changed bit of either line gives other codes, even with a corrected checksum', () => {
   const invited = makeInvitation(bob, NOW).encoded
   const replied = makeReply(alice, invited).encoded
   const codes = new SpokenCodes({ invited, replied })

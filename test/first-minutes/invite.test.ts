@@ -9,11 +9,11 @@ import { MeshOfDaemons, type TestDaemon } from '../support/mesh-of-daemons.ts'
 const contactsOf = async (daemon: TestDaemon) =>
   (await daemon.get<{ contacts: { name: string; trust: string; machines: string[]; agent_id: string }[] }>('/contacts')).contacts
 
-/** As a mail program wraps and quotes it, and as it writes quoted-printable. */
+/** The line as mail programs wrap and quote it, and as quoted-printable. */
 const wrapped = (line: string): string[] => (line.match(/.{1,74}/g) ?? []).map((part) => `> ${part}\u00ad`)
 const quotedPrintable = (line: string): string[] => (line.match(/.{1,75}/g) ?? []).map((part) => `${part}=`)
 
-test('two machines know, trust and pin each other; who stands between them is found out, and Ctrl-C leaves nothing', async (t) => {
+test('invite and join pair two machines, unless the lines are replaced or a user presses Ctrl-C', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const [bob, alice] = [mesh.add('bob'), mesh.add('alice')]
@@ -27,7 +27,7 @@ test('two machines know, trust and pin each other; who stands between them is fo
     addresses: [`/ip4/127.0.0.1/tcp/9/p2p/${peerIdOf(machine)}`],
   }
 
-  await t.test('both lines replaced by one in the middle', async () => {
+  await t.test('join detects that a man in the middle replaced both lines, and nothing changes', async () => {
     const invite = talkTo([...bob.selector, 'invite', 'alice'])
     const invitation = await invite.until(/x0x:\/\/invite\/\S+/)
     const join = talkTo([...alice.selector, 'join', makeInvitation(mallory, Date.now()).line, '--as', 'bob'])
@@ -44,7 +44,7 @@ test('two machines know, trust and pin each other; who stands between them is fo
     await unchanged()
   })
 
-  await t.test('an agent does not pair with itself: join and invite refuse its own line before any code', async () => {
+  await t.test('join and invite refuse a line of the agent itself before they show a code', async () => {
     const invite = talkTo([...bob.selector, 'invite', 'alice'])
     const line = await invite.until(/x0x:\/\/invite\/\S+/)
     const join = talkTo([...bob.selector, 'join', line, '--as', 'bob'])
@@ -58,7 +58,7 @@ test('two machines know, trust and pin each other; who stands between them is fo
     await unchanged()
   })
 
-  await t.test('Ctrl-C at each question', async () => {
+  await t.test('Ctrl-C at a question of invite or join leaves both machines unchanged', async () => {
     const invite = talkTo([...bob.selector, 'invite', 'alice'])
     const line = await invite.until(/x0x:\/\/invite\/\S+/)
     const join = talkTo([...alice.selector, 'join', line])
@@ -73,7 +73,7 @@ test('two machines know, trust and pin each other; who stands between them is fo
     await unchanged()
   })
 
-  await t.test('as it is meant', async () => {
+  await t.test('invite and join succeed despite wrapped lines and typing errors, and a replayed reply is refused', async () => {
     const invite = talkTo([...bob.selector, 'invite', 'alice', '--', 'df', '-h'])
     const invitation = await invite.until(/x0x:\/\/invite\/\S+/)
     const join = talkTo([...alice.selector, 'join', ...wrapped(invitation), '--as', 'bob'])

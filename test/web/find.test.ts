@@ -4,18 +4,18 @@ import fc from 'fast-check'
 
 import { hitsOf, outputFileName, partsOf, stepOf } from '../../src/web/runs/find.ts'
 
-test('a search is for exactly these characters, in any case, and never a pattern', () => {
+test('a search matches exact characters in upper or lower case, and not patterns', () => {
   const text = 'Error: a.b\nerror: a+b (x) [y] \\n'
   const found = (search: string): readonly string[] => hitsOf(text, search).map(({ start, end }) => text.slice(start, end))
   assert.deepEqual(found('error'), ['Error', 'error'])
   assert.deepEqual(found('a.b'), ['a.b'])
   for (const search of ['a+b', '(x)', '[y]', '\\n', ': ', '\n']) assert.ok(found(search).includes(search), search)
   for (const search of ['', '.*', '^', '$', '|', '(a+)+$', '{1}']) assert.deepEqual(found(search), [], search)
-  // Characters whose lower case has another length do not move the hits after them.
+  // Characters whose lower case has another length do not move the later hits.
   assert.deepEqual(hitsOf('\u0130\u0130x', 'x'), [{ start: 2, end: 3 }])
 })
 
-test('the marked parts are always the whole text, and the present hit is among them', () => {
+test('the marked parts join to the whole text and include the current hit', () => {
   fc.assert(
     fc.property(fc.string(), fc.string({ minLength: 1, maxLength: 2 }), fc.nat(50), (text, search, position) => {
       const hits = hitsOf(text, search)
@@ -35,11 +35,11 @@ test('the marked parts are always the whole text, and the present hit is among t
   }
 })
 
-test('after the last hit comes the first, and before the first the last', () => {
+test('the search steps from the last hit to the first, and back', () => {
   assert.deepEqual([stepOf(0, 3, 1), stepOf(2, 3, 1), stepOf(0, 3, -1), stepOf(0, 0, 1), stepOf(0, 0, -1)], [1, 0, 2, 0, 0])
 })
 
-test('no host and no requester chooses where a download goes or of which type it is', () => {
+test('the name of a host or a run cannot change the directory or the type of a download', () => {
   const name = (on: string | null, request_id: string): string => outputFileName({ on, request_id }, false)
   assert.equal(name('web1', '01890a5d-ac96'), 'x0x-web1-01890a5d-ac96.txt')
   assert.equal(outputFileName({ on: null, request_id: 'run_7' }, true), 'x0x-this-machine-run-7-end.txt')

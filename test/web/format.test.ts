@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { agoText, bytesText, clockText, durationText, endText, numberText, resultText } from '../../src/web/format.ts'
 
-test('durations, ages, sizes and numbers have one form each', () => {
+test('durations, ages, sizes and numbers have a fixed form', () => {
   assert.deepEqual([0, 12.4, 999, 1_400, 59_400, 125_000, 11_040_000, 200_000_000].map(durationText), [
     '0 ms',
     '12 ms',
@@ -31,14 +31,14 @@ test('durations, ages, sizes and numbers have one form each', () => {
   assert.deepEqual([0, 999, 1_000, 1_234_567].map(numberText), ['0', '999', '1,000', '1,234,567'])
 })
 
-test('a time has its date only if it was not today', () => {
+test('a time shows its date unless it was today', () => {
   const now = new Date(2026, 0, 2, 15, 0, 0)
   assert.equal(clockText(new Date(2026, 0, 2, 9, 5, 7).toISOString(), now.getTime()), '09:05:07')
   assert.equal(clockText(new Date(2026, 0, 1, 9, 5, 7).toISOString(), now.getTime()), '2026-01-01 09:05:07')
   assert.equal(clockText('nonsense', now.getTime()), 'nonsense')
 })
 
-test('a result is words: an exit, a signal, a denial, an error, or that nobody knows', () => {
+test('a result is shown in words as an exit, a signal, a denial, an error or an unknown result', () => {
   const run = { code: null, signal: null, reason: null }
   assert.equal(resultText({ ...run, result: 'ok', code: 0 }), 'exit 0')
   assert.equal(resultText({ ...run, result: 'failed', code: 2 }), 'exit 2')

@@ -4,7 +4,7 @@ import fc from 'fast-check'
 
 import { VIEWS, hrefOf, routeOf } from '../../src/web/router.ts'
 
-test('every address that the page makes is read as what it was made of', () => {
+test('the router reads each address of the page back to its view, item and query', () => {
   const text = fc.string({ unit: 'grapheme', minLength: 1 }).filter((one) => one.isWellFormed())
   fc.assert(
     fc.property(
@@ -19,7 +19,7 @@ test('every address that the page makes is read as what it was made of', () => {
   )
 })
 
-test('any other address is the overview, and none is an error', () => {
+test('any other address shows the overview and throws no error', () => {
   for (const hash of ['', '#', '#/', '#/nothing', '#x', '#/runs2']) assert.equal(routeOf(hash).view, 'overview', hash)
   assert.deepEqual(routeOf('#/runs/%E0%A4%A?from=50'), { view: 'runs', item: '%E0%A4%A', query: { from: '50' } })
   fc.assert(fc.property(fc.string({ unit: 'binary' }), (hash) => void routeOf(hash)))

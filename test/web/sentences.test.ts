@@ -15,7 +15,7 @@ const said = (...lines: readonly Fields[]): string =>
 
 const request = { event: 'request', agent_id: 'a1', request_id: 'r', argv: ['df', '-h'] }
 
-test('a run is one sentence from its request to its end', () => {
+test('the audit log lines of a run become one sentence, from the request to the end', () => {
   const started = { ...request, event: 'started', pid: 1 }
   const exit = (more: Fields): Fields => ({
     ...request,
@@ -40,7 +40,7 @@ test('a run is one sentence from its request to its end', () => {
   assert.equal(sentenceOf([request, exit({ code: 1 })], nameOf).tone, 'bad')
 })
 
-test('requests to others, approvals and changes of trust are sentences', () => {
+test('requests to other agents, approvals and trust changes become sentences', () => {
   assert.equal(said({ event: 'asked', agent_id: 'b2', argv: ['id'], fanout_id: 'f' }), 'This agent asked bob to run id, in a fan-out')
   const question = { event: 'question', asker: 'a1', argv: ['id'], target: null }
   assert.equal(said(question), 'alice asked to run id on this machine: no decision yet')
@@ -55,7 +55,7 @@ test('requests to others, approvals and changes of trust are sentences', () => {
   assert.equal(said({ event: 'refusals_suppressed', count: 7 }), '7 refusals were counted without a line')
 })
 
-test('every event has a sentence of its own, and a line of any form has one', () => {
+test('every event has its own sentence, and every malformed line has a sentence', () => {
   for (const event of JOURNAL_EVENTS) assert.notEqual(said({ event }), event, event)
   const value = fc.oneof(fc.string(), fc.integer(), fc.constant(null), fc.array(fc.string()), fc.boolean())
   const name = fc.constantFrom(

@@ -11,14 +11,14 @@ const asked = reduce(open, { type: 'question', question: pendingOf('one') })
 const textOf = (state: PageState, facts: typeof about | null | { daemon: null; name: null; data_dir: string }, now = 0): string =>
   statusText({ state, about: facts, now }).text
 
-test('the status line names the other side, and what waits', () => {
+test('the status line names the daemon and the number of waiting approvals', () => {
   assert.equal(textOf(FIRST_STATE, null), 'Connecting to x0x ui …')
   assert.equal(textOf(open, about), 'Connected to x0xd of bob. Nothing waits.')
   assert.equal(textOf(asked, about), 'Connected to x0xd of bob. 1 approval waits.')
   assert.deepEqual(statusText({ state: asked, about, now: 0 }).tone, 'wait')
 })
 
-test('it says which of the two services is missing, and what follows', () => {
+test('the status line says whether the daemon or the approval service is missing, and the consequence', () => {
   const none = { daemon: null, name: null, data_dir: '/x' }
   const shut = reduce(open, { type: 'desk', open: false, problem: 'it ended' })
   assert.equal(textOf(open, none), 'Connected to the approval service in /x; no x0xd answers. Nothing waits.')
@@ -26,7 +26,7 @@ test('it says which of the two services is missing, and what follows', () => {
   assert.equal(textOf(shut, none), 'No x0xd and no approval service answer in /x; retrying.')
 })
 
-test('a lost connection counts from its loss, also while the page tries again', () => {
+test('the time since a lost connection does not restart when the page tries again', () => {
   const lost = reduce(open, { type: 'connection', connection: 'lost', at: 1_000 })
   const again = reduce(lost, { type: 'connection', connection: 'lost', at: 9_000 })
   assert.equal(textOf(again, about, 13_000), 'No connection to x0x ui for 12 s; retrying. New requests are not shown.')

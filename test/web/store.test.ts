@@ -10,7 +10,7 @@ const after = (actions: readonly Action[]): PageState => actions.reduce(reduce, 
 const asked = (id: string, at: number): Action => ({ type: 'question', question: { ...pendingOf(id), asked_at_ms: at } })
 const idsOf = (state: PageState): string[] => state.questions.map(({ item }) => item.question_id.slice(2, 3))
 
-test('questions stand by age, a settled one keeps its place, and what is asked again is there once', () => {
+test('approval requests are sorted by age, and a repeated or settled one keeps its place', () => {
   const state = after([asked('b', 2), asked('a', 1), asked('c', 3), asked('b', 2)])
   assert.deepEqual(idsOf(state), ['a', 'b', 'c'])
   const settled = reduce(state, { type: 'settled', question_id: pendingOf('b').question_id, decision: 'deny', by: 'human:x' })
@@ -19,7 +19,7 @@ test('questions stand by age, a settled one keeps its place, and what is asked a
   assert.deepEqual(idsOf(reduce(settled, { type: 'clear' })), ['a', 'c'])
 })
 
-test('nothing waits where the desk or the connection is gone: what was shown says so, and cannot be decided', () => {
+test('shown approval requests are marked as lost if the approval service or the connection is lost', () => {
   const state = after([{ type: 'desk', open: true, problem: null }, asked('a', 1)])
   for (const lost of [
     { type: 'desk', open: false, problem: 'it ended' },
@@ -32,13 +32,13 @@ test('nothing waits where the desk or the connection is gone: what was shown say
   }
 })
 
-test('each asker has a group of his own, the one who waits longest first', () => {
+test('each requester has its own group, and the group that waits longest is first', () => {
   const questions = ['a', 'b', 'a', 'c'].map((label, at) => pendingOf(`${at}`, { asker: { kind: 'local', label } }))
   assert.deepEqual(
     groupsOf(questions).map((group) => group.questions.length),
     [2, 1, 1],
   )
-  // A name that its caller chose stands before nobody's questions, nor does what another host says of who asked it.
+  // Groups stay separate for equal client names in other sessions, and for a requester that only another host names.
   const label = { kind: 'local', label: 'reviewer' } as const
   const agent = { kind: 'mesh', agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64), name: null } as const
   const same = [
@@ -51,11 +51,11 @@ test('each asker has a group of his own, the one who waits longest first', () =>
   assert.equal(new Set(groupsOf(same).map(({ source }) => source)).size, 5)
 })
 
-test('a countdown never goes below nothing', () => {
+test('a countdown never shows less than 0:00', () => {
   assert.deepEqual([119_001, 60_000, 999, 0, -5].map(leftText), ['2:00', '1:00', '0:01', '0:00', '0:00'])
 })
 
-test('a run is known by whose it is and its id, for an agent may name its run as one of another', () => {
+test('runs of different agents are separate even if their IDs are equal', () => {
   const facts = { type: 'exec.output', session: null, door: 'mesh', run_id: 'same', node: 'gateway' } as const
   const told = (owner: string, n: number, more: Partial<LifecycleFacts> = {}): Action => ({
     type: 'event',
@@ -75,7 +75,7 @@ test('a run is known by whose it is and its id, for an agent may name its run as
   )
 })
 
-test('a run of which nothing is heard any more does not go on for ever: its engine has crashed', () => {
+test('a run without new events is silent after a time limit, because its engine may have crashed', () => {
   const facts = { owner: 'a', session: 's', door: 'mcp', run_id: 'r', node: 'gateway' } as const
   const [running, waiting] = (['exec.output', 'exec.waiting'] as const).map((type) =>
     lifecycleEvent({ type, ...facts, expires_in_ms: type === 'exec.waiting' ? 120_000 : null }, { n: 1, ts: '2026-01-01T00:00:00.000Z' }),

@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { shownToken } from '../../src/base/visible-text.ts'
 import { tokenParts } from '../../src/web/token-text.ts'
 
-test('the pieces of a token say together what is shown of it, and escapes and letters of other scripts are apart', () => {
+test('the parts of a token join to its shown text, with escapes and letters of other scripts separate', () => {
   assert.deepEqual(tokenParts('git'), [{ kind: 'plain', text: '"git"' }])
   assert.deepEqual(tokenParts(''), [{ kind: 'plain', text: '""' }])
   assert.deepEqual(tokenParts('a\u202e\nb"\\'), [
@@ -20,7 +20,7 @@ test('the pieces of a token say together what is shown of it, and escapes and le
   )
 })
 
-test('a backslash of the token itself is never taken for an escape of ours', () => {
+test('a backslash in a token is not taken for an escape that the page added', () => {
   const [text, escape] = tokenParts('\\x1b').slice(0, 2)
   assert.deepEqual([text?.text, escape], ['"', { kind: 'escape', text: '\\\\' }])
   for (const token of ['\\u202e', '\u{e0041}', 'x\u0301\u0301\u0301\u0301', '\ud800', '\u200d', 'שלום'])

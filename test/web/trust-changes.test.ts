@@ -15,7 +15,7 @@ const contact: PageContact = {
   revoked_machines: [],
 }
 
-test('a move to another machine pins the new one first, so that the level stays', () => {
+test('a move to another machine pins the new machine first, so that the trust level stays', () => {
   const calls = changesOf(contact, { trust: 'trusted', machines: [two], labels: '' }, contact.labels)
   assert.deepEqual(
     calls.map(({ call, body }) => [call, body]),
@@ -26,7 +26,7 @@ test('a move to another machine pins the new one first, so that the level stays'
   )
 })
 
-test('rights are taken away before others are given, and the last pin says what it costs', () => {
+test('changes remove rights before they grant others, and removing the last pin states its effect', () => {
   const less = changesOf(contact, { trust: 'blocked', machines: [], labels: '' }, { role: 'db' })
   assert.deepEqual(
     less.map(({ call }) => call),
@@ -44,7 +44,7 @@ test('rights are taken away before others are given, and the last pin says what 
   )
 })
 
-test('labels are words of key=value; anything else is named', () => {
+test('labels have the form key=value, and any other word is reported', () => {
   assert.deepEqual(labelsOf(' role=db  site=a=b '), { labels: { role: 'db', site: 'a=b' } })
   for (const text of ['role', 'role=', '=db', '__proto__=x']) assert.ok('problem' in labelsOf(text), text)
   assert.deepEqual(changesOf(contact, { trust: 'trusted', machines: [one], labels: '' }, contact.labels), [])
