@@ -11,7 +11,7 @@ import { fakeDaemon, json } from '../support/fake-daemon.ts'
 import { until } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-/** What is typed before Tab, and what stands there after it. */
+/** The typed text before Tab, and the completed text. */
 const TYPED = [
   ['@we', '@web'],
   ['role=d', 'role=db'],
@@ -25,7 +25,7 @@ const TYPED = [
   ['bo', 'bob'],
 ] as const
 
-test('bash completes groups and labels where they begin and behind a comma, with quotes and without, though it splits words at them', async (t) => {
+test('bash completes groups and labels at the start and after a comma, quoted or not, although it splits words there', async (t) => {
   if (spawnSync('bash', ['--version']).error !== undefined) return t.skip('bash is not installed')
   const contact = { name: 'bob', agent_id: 'cd'.repeat(32), trust: 'trusted', machines: [], labels: { role: 'db' } }
   const answer = { contacts: [contact], groups: [{ name: 'web', words: ['bob'] }], peers: [] }
@@ -47,7 +47,7 @@ test('bash completes groups and labels where they begin and behind a comma, with
     shell.write(`x0x --data-dir ${dir} ${typed}\t`)
     await until(() => shown.endsWith(` ${completed} `))
     shown = ''
-    // To the front, and what stands there is a comment.
+    // Moves to the start of the line and turns it into a comment.
     shell.write('\u0001# \r')
     await until(() => shown.endsWith('\n$ '))
   }

@@ -31,7 +31,7 @@ const said = (text: string): object => {
   return { command: line.command, words: line.words, behind: line.behindDashes, given: Object.fromEntries(given) }
 }
 
-test("a line is a command, its options and the program's, and words", () => {
+test('a line is parsed into a command, its options, the global options and arguments', () => {
   assert.deepEqual(said('exec bob -- echo 42'), { command: 'exec', words: ['bob'], behind: ['echo', '42'], given: {} })
   assert.deepEqual(said('--name n --data-dir /d exec --timeout 3 bob --stdin-file - --raw --json --api http://x -- a -- --json'), {
     command: 'exec',
@@ -53,7 +53,7 @@ test("a line is a command, its options and the program's, and words", () => {
   assert.deepEqual(lineOf('--cwd /x -- ls -l', REXD_EXEC).words, ['ls', '-l'])
 })
 
-test('what stands at the wrong place, twice the wrong way or nowhere is refused by the command that it belongs to', () => {
+test('a misplaced, malformed or unknown option or command is refused by the command that it belongs to', () => {
   for (const [line, text] of [
     ['--raw exec bob -- x', 'x0x: unknown option --raw'],
     ['--timeout 3 exec bob -- x', 'x0x: unknown option --timeout'],
@@ -82,12 +82,12 @@ test('what stands at the wrong place, twice the wrong way or nowhere is refused 
   assert.throws(() => parse('--name lab exec bob --json df -h'), {
     message: 'x0x exec: missing "--" before the command\nTry: x0x --name lab exec bob --json -- df -h',
   })
-  // Each of them was an answer, with status 0, and nothing ran.
+  // Without the refusal, each of these lines would exit with 0 although no command ran.
   for (const line of ['exec bob df -h', 'exec bob node --version', 'exec bob tar --help', 'invite bob df -h', 'doctor bob df -h'])
     assert.throws(() => parse(line), /missing "--" before the command\nTry: .* -- (?:df|node|tar) /, line)
 })
 
-test('help is of the command before it; a group alone is help that nobody asked for', () => {
+test('--help and help apply to the command before them, and a group without a command shows unrequested help', () => {
   for (const [line, command, asked] of [
     ['--help', 'x0x', true],
     ['--help exec', 'x0x', true],
@@ -112,12 +112,12 @@ test('help is of the command before it; a group alone is help that nobody asked 
     assert.deepEqual([parsed.path.at(-1)?.name, parsed.asked], [command, asked], line)
   }
   assert.equal(parse('exec bob --version -- x').kind, 'version')
-  // An agent may be called so.
+  // An agent may have this name.
   assert.deepEqual(lineOf('exec help -- id').words, ['help'])
   assert.deepEqual(lineOf('exec bob -- --help --version').behindDashes, ['--help', '--version'])
 })
 
-test('no word behind the dashes is ever ours, and no line is read as another', () => {
+test('words after -- are never read as options, and every other line gives a command, help, the version or an error', () => {
   const word = fc.constantFrom(
     ...'exec bob carol id sessions cancel help 3 - -- x -x --json --raw --name --api --timeout --stdin-file --timeout=3 --help --cancel'.split(
       ' ',
@@ -148,7 +148,7 @@ test('no word behind the dashes is ever ours, and no line is read as another', (
     { numRuns: 1_000 },
   )
   assert.equal(read, 1_000)
-  // Whatever the words are, a line, help, the version or a refusal comes of them.
+  // Any words give a line, help, the version or an error.
   fc.assert(
     fc.property(fc.array(word, { maxLength: 10 }), (argv) => {
       try {
@@ -161,7 +161,7 @@ test('no word behind the dashes is ever ours, and no line is read as another', (
   )
 })
 
-test('an unknown option is refused beside --help and --version as it is alone', () => {
+test('an unknown option is refused even with --help or --version', () => {
   for (const program of [X0X, X0XD, REXD, REXEC, REXD_EXEC, MCP, UI, DESK, BUNDLE])
     for (const line of ['--frob', '--frob --help', '--help --frob', '-h --frob', '--frob --version'])
       assert.throws(() => parse(line, program), /unknown option --frob/, `${program.name} ${line}`)
@@ -169,7 +169,7 @@ test('an unknown option is refused beside --help and --version as it is alone', 
     assert.throws(() => parse(line), /unknown option --frob/, line)
 })
 
-test('a word that is no command is refused beside --help and behind help as it is alone', () => {
+test('an unknown command is refused even with --help or after help', () => {
   for (const [lines, text] of [
     [['frobnicate', 'frobnicate --help', '--help frobnicate', '-h frobnicate', 'help frobnicate'], 'x0x: unknown command "frobnicate"'],
     [['exce', 'exce --help', 'help exce'], 'x0x: unknown command "exce". Did you mean exec?'],
@@ -190,7 +190,7 @@ test('a word that is no command is refused beside --help and behind help as it i
   }
 })
 
-test('the single file names no program that it does not contain, and says where each is', () => {
+test('the single file refuses programs that it does not contain, and says which package has them', () => {
   const single = inSingleFile(X0X)
   const help = helpText([single])
   for (const program of X0X.programs ?? []) {
@@ -206,7 +206,7 @@ test('the single file names no program that it does not contain, and says where 
   assert.equal(parse('exec bob -- ui', single).kind, 'line')
 })
 
-test('before a command an option means that of the program, and after it the one of the command with the same name', () => {
+test('an option before the command belongs to x0x, and after it to the command if that has the same option', () => {
   const names = (line: string): (string | null)[] => [lineOf(line).value('name'), lineOf(line).ownValue('name')]
   assert.deepEqual(names('--name lab enrol create --name web[1-2]'), ['lab', 'web[1-2]'])
   assert.deepEqual(names('enrol create --name web7'), [null, 'web7'])

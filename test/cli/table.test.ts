@@ -35,12 +35,12 @@ const pathsBelow = (path: CommandPath): CommandPath[] => [
   ...(path.at(-1)?.commands ?? []).flatMap((command) => pathsBelow([...path, command])),
 ]
 
-test('a plain exec is told from the commands of exec by their names', () => {
+test("exec without a subcommand reserves the names of exec's subcommands", () => {
   const names = ({ commands }: CommandSpec) => commands?.map(({ name }) => name)
   assert.deepEqual(names(PLAIN_EXEC), names(EXEC))
 })
 
-test('every command of the table is run by somebody, and nobody runs another', () => {
+test('the implemented commands are exactly the commands of the table', () => {
   const runnable = pathsBelow([X0X]).filter((path) => path.at(-1)?.group !== true)
   assert.ok(runnable.length > 20)
   assert.deepEqual(
@@ -56,7 +56,7 @@ test('every command of the table is run by somebody, and nobody runs another', (
   )
 })
 
-test('help tells every option, command and argument, in 80 columns or those of the terminal', () => {
+test('help lists every option and command within 80 columns, and uses the width of wider terminals', () => {
   for (const path of PROGRAMS.flatMap((program) => pathsBelow([program]))) {
     const { options = [], commands = [], text, examples = [] } = path.at(-1)!
     assert.ok(text.length > 0)
@@ -78,7 +78,7 @@ const RETIRED = anyOf(Object.keys(JSON.parse(readFileSync(join(ROOT, 'deploy/pro
 const PLACES = anyOf('here|there|we|our|ours|us|nobody|somebody')
 const MAX_WORDS = 10
 
-test('every description begins with a capital letter, has at most 10 words and no retired word', () => {
+test('every description begins with a capital letter, has at most 10 words and contains no retired word', () => {
   for (const path of PROGRAMS.flatMap((program) => pathsBelow([program]))) {
     const { text, options = [], arguments: places = [] } = path.at(-1)!
     for (const about of [text, ...options.map((option) => option.text), ...places.flatMap((place) => place.text ?? [])]) {
@@ -92,7 +92,7 @@ test('every description begins with a capital letter, has at most 10 words and n
   }
 })
 
-test('a manual page tells the same, and a formatter takes it without a word', async () => {
+test('x0x man prints manual pages with every option, and groff formats them without a warning', async () => {
   for (const [program, ...parts] of [
     ['x0x', X0X, MCP, UI, DESK, BUNDLE],
     ['x0xd', X0XD],
@@ -112,7 +112,7 @@ test('a manual page tells the same, and a formatter takes it without a word', as
 
 const words = (...line: string[]): string[] => completions(PROGRAMS, line).candidates.map(([word]) => word)
 
-test('what may stand next is completed: commands, options, and nothing where a value or a file belongs', () => {
+test('completion offers commands and options, but no words in the place of a value or a file', () => {
   assert.deepEqual(words('x0x', 'con'), ['contacts'])
   assert.deepEqual(words('/usr/bin/x0x', '--json', 'exec', ''), ['sessions', 'watch', 'cancel'])
   assert.deepEqual(words('x0x', 'contacts', 'p'), ['pin'])
@@ -132,7 +132,7 @@ test('what may stand next is completed: commands, options, and nothing where a v
 })
 
 test('the single file completes and describes no program that it does not contain', () => {
-  // Its runtime is Bun, which is recognised by its version.
+  // The runtime of the single file is Bun, which the program detects by its version.
   const bun = `data:text/javascript,Object.defineProperty(process.versions, 'bun', { value: '1' })`
   const inSingleFile = (...argv: string[]): string => {
     const { status, stdout, stderr } = spawnSync(process.execPath, ['--import', bun, X0X_FILE, ...argv], { encoding: 'utf8' })
@@ -144,7 +144,7 @@ test('the single file completes and describes no program that it does not contai
   assert.doesNotMatch(inSingleFile('man', 'x0x'), /^\.SS x0x (mcp|ui|desk|bundle)\b/m)
 })
 
-/** How each shell is asked for the completions of a line; each asks the program by its name. */
+/** How to ask each shell for the completions of a line. The scripts call the program by name. */
 const ASKING: Readonly<Record<Shell, (script: string, line: readonly string[]) => string[]>> = {
   bash: (script, line) => [
     'bash',
@@ -163,7 +163,7 @@ const ASKING: Readonly<Record<Shell, (script: string, line: readonly string[]) =
 
 const AGENT = 'ab'.repeat(32)
 
-/** Knows bob, and has seen another; a foreign name tries to add a word. */
+/** A daemon that knows bob and has seen another agent, whose name tries to add a word. */
 const knowing = async (t: TestContext): Promise<string> => {
   const answers: Readonly<Record<string, object>> = {
     '/contacts': { contacts: [{ name: 'bob', agent_id: 'cd'.repeat(32), trust: 'trusted', machines: [], labels: {} }], groups: [] },
@@ -174,7 +174,7 @@ const knowing = async (t: TestContext): Promise<string> => {
 }
 
 for (const shell of SHELLS)
-  test(`${shell} completes by the script that is printed for it, with what the daemon knows`, async (t) => {
+  test(`${shell} completes commands and the daemon's contacts with the script that x0x completion prints`, async (t) => {
     const { stdout, status } = await runCli(['completion', shell])
     assert.deepEqual([status, stdout], [0, COMPLETION_SCRIPTS[shell]])
     const env = await commandInPath(t)
@@ -186,14 +186,14 @@ for (const shell of SHELLS)
     if (spawnSync(shell, ['--version']).error !== undefined) return t.skip(`${shell} is not installed`)
     assert.deepEqual(await ask('x0x', 'contacts', 'p'), ['pin'])
     const dir = await knowing(t)
-    // The program waits for its daemon half a second, and this process, which is that daemon, may be slower beside many others.
+    // The program waits 0.5 s for its daemon, which is this process. On a busy machine it can be slower.
     const comesTo = async (expected: string[], ...line: readonly string[]): Promise<void> =>
       until(async () => isDeepStrictEqual(await ask('x0x', '--data-dir', dir, ...line), expected))
     await comesTo(['bob'], 'exec', 'b')
     await comesTo([AGENT], 'ping', 'ab')
   })
 
-test('what the daemon knows is asked of it alone, and one that does not answer says nothing', async (t) => {
+test('completion asks only the daemon for names, and stays silent if the daemon does not answer', async (t) => {
   const dir = await knowing(t)
   const asked = async (...line: string[]) => runCli(['completion', 'words', '--', 'x0x', '--data-dir', dir, ...line])
   const comesTo = async (expected: string, ...line: string[]): Promise<void> =>
@@ -218,7 +218,7 @@ ${AGENT}\tevil\\nbox rm x
   assert.deepEqual([late.status, late.stdout, late.stderr], [0, '', ''])
 })
 
-test('a program of its own is meant, too, and said to stand first', async () => {
+test('x0x suggests a separate program for a misspelt name, and refuses global options before its name', async () => {
   const misspelt = await runCli(['bundel'])
   assert.deepEqual([misspelt.status, misspelt.stderr.includes('Did you mean bundle?')], [2, true])
   for (const own of [[], ['--output', 'x'], ['--unknown']]) {
@@ -231,13 +231,13 @@ test('a program of its own is meant, too, and said to stand first', async () => 
   }
 })
 
-test('a shell that is not known is refused by the names of those that are', async () => {
+test('completion refuses an unknown shell and names the supported ones', async () => {
   const { status, stderr } = await runCli(['completion', 'tcsh'])
   assert.equal(status, 2)
   assert.match(stderr, /one of bash, zsh, fish/)
 })
 
-test('each manual page begins with its program, the day of the release and the version', () => {
+test('each manual page begins with its program, the release date and the version', () => {
   for (const page of [[X0X], [X0XD], [REXD, REXD_EXEC], [REXEC]] as const)
     assert.match(manualPage(page), new RegExp(`^\\.TH ${page[0].name.toUpperCase()} 1 "20\\d\\d-[01]\\d-[0-3]\\d" "x0x ${VERSION}"\n`))
   assert.ok(new Date(RELEASED).getTime() > Date.parse('2026-01-01'))
