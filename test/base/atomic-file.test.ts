@@ -23,7 +23,7 @@ const put = async (name: string, mode: number, text = 'x'): Promise<string> => {
 
 const modeOf = async (path: string): Promise<number> => (await stat(path)).mode & 0o7777
 
-test('an atomic write replaces content and mode whatever the umask, and leaves no other file', async () => {
+test('an atomic write replaces content and mode regardless of the umask, and leaves no other file', async () => {
   const path = await put('key', 0o644, 'old')
   const umask = process.umask(0o077)
   try {
@@ -36,21 +36,21 @@ test('an atomic write replaces content and mode whatever the umask, and leaves n
   assert.deepEqual(await readdir(dir), ['key'])
 })
 
-test('an atomic write is 0600 when nothing is said', async () => {
+test('an atomic write creates a file with mode 0600 by default', async () => {
   const path = join(dir, 'key')
   await writeFileAtomic(path, new Uint8Array([1, 2, 3]))
   assert.equal(await modeOf(path), 0o600)
   assert.deepEqual([...(await readFile(path))], [1, 2, 3])
 })
 
-test('an atomic write that fails leaves the old file and no temporary one', async () => {
+test('an atomic write that fails leaves the old file and no temporary file', async () => {
   const path = join(dir, 'taken')
   await mkdir(join(path, 'in-it'), { recursive: true })
   await assert.rejects(writeFileAtomic(path, 'new'))
   assert.deepEqual(await readdir(dir), ['taken'])
 })
 
-test('concurrent atomic writes leave one of the contents, whole', async () => {
+test('concurrent atomic writes leave exactly one of the contents', async () => {
   const path = join(dir, 'many')
   const contents = Array.from({ length: 8 }, (_, i) => String(i).repeat(10_000))
   await Promise.all(contents.map((content) => writeFileAtomic(path, content)))
@@ -58,7 +58,7 @@ test('concurrent atomic writes leave one of the contents, whole', async () => {
   assert.deepEqual(await readdir(dir), ['many'])
 })
 
-test('a change that is told as failed is not on disk: a directory that cannot be synced is no failure', async (t) => {
+test('an atomic write succeeds even if its directory cannot be synced', async (t) => {
   const path = join(dir, 'f')
   const handle = await open(dir)
   const proto = Object.getPrototypeOf(handle) as typeof handle
@@ -72,7 +72,7 @@ test('a change that is told as failed is not on disk: a directory that cannot be
   assert.equal(await readFile(path, 'utf8'), 'new')
 })
 
-test('what a killed writer left beside a file is removed, and nothing else', async () => {
+test('only the temporary files of a killed writer are removed', async () => {
   const left = `.key.${'0a'.repeat(6)}.tmp`
   const others = [`.other.${'0a'.repeat(6)}.tmp`, '.key.tmp', `.key.${'0A'.repeat(6)}.tmp`, `key.${'0a'.repeat(6)}.tmp`, 'key']
   for (const name of [left, ...others]) await put(name, 0o600)

@@ -18,13 +18,13 @@ const filled = (max: number, text: string, isApart?: (key: string) => boolean): 
   return [...map.keys()].join('')
 }
 
-test('in a bounded map with sources the one with most entries loses its oldest', () => {
+test('in a full bounded map, the source with most entries loses its oldest', () => {
   assert.equal(filled(4, 'aA bB bC bD bE'), 'ACDE')
   assert.equal(filled(4, 'bB bC bD aA bE'), 'CDAE')
   assert.equal(filled(2, 'aA bB cC'), 'BC')
 })
 
-test('a source that sets entries without end makes nobody else’s be forgotten, and keeps its newest', () => {
+test('a source that sets endless entries does not displace those of others, and keeps its newest', () => {
   const map = new BoundedMap<string, true>({ max: 10 })
   for (const key of ['1', '2', '3']) map.set(key, true, 'alice')
   for (let n = 0; n < 1_000; n += 1) {
@@ -35,16 +35,16 @@ test('a source that sets entries without end makes nobody else’s be forgotten,
   assert.equal(map.size, 10)
 })
 
-test('a source that sets an entry of another again cannot push it out, and one with fewer takes it over', () => {
+test('setting an entry of another source again does not displace it, but can take it over', () => {
   assert.equal(filled(3, 'aA bB bA bC bD bE'), 'ADE')
-  // A source that has none takes over no only entry, and of two entries one.
+  // A source without entries does not take over the only entry of another source, but one of two.
   assert.equal(filled(3, 'aA bA bC bD bE'), 'ADE')
   assert.equal(filled(3, 'aA aB bA bB bC bD bE'), 'BDE')
-  // mallory was first with the entry of a.
+  // mallory set the entry of alice first.
   assert.equal(filled(3, 'mA mB aA mC mD mE'), 'ADE')
 })
 
-test('entries that are kept apart make no room and take none', () => {
+test('entries that are kept apart are not evicted, and do not count towards the limit', () => {
   const isApart = (key: string): boolean => key < 'C'
   assert.equal(filled(2, 'aA aB bC bD bE', isApart), 'ABDE')
   assert.equal(filled(0, 'aA bC', isApart), 'A')
@@ -57,7 +57,7 @@ test('entries that are kept apart make no room and take none', () => {
   assert.deepEqual([...map.keys()], ['C'])
 })
 
-test('in a bounded map what is set again is the newest', () => {
+test('an entry of a bounded map that is set again becomes the newest', () => {
   const map = new BoundedMap<string, number>({ max: 2 })
   map.set('a', 1).set('b', 2).set('a', 3).set('c', 4)
   assert.deepEqual(

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { BufferPool } from '../../src/base/buffers.ts'
 
-test('a returned buffer is taken again, and every other one is new', () => {
+test('the pool hands out a returned buffer again, and otherwise a new one', () => {
   const pool = new BufferPool({ size: 4096, max: 2 })
   const [first, second] = [pool.take(), pool.take()]
   assert.notEqual(first, second)
@@ -13,7 +13,7 @@ test('a returned buffer is taken again, and every other one is new', () => {
   assert.equal(pool.take().length, 4096)
 })
 
-test('a buffer that is returned twice is taken by one only', () => {
+test('a buffer that is returned twice is handed out only once', () => {
   const pool = new BufferPool({ size: 4096, max: 8 })
   const buffer = pool.take()
   pool.give(buffer)
@@ -22,7 +22,7 @@ test('a buffer that is returned twice is taken by one only', () => {
   assert.notEqual(pool.take(), buffer)
 })
 
-test('the pool accepts neither foreign buffers nor parts of its own', () => {
+test('the pool accepts no foreign buffers and no parts of its buffers', () => {
   const pool = new BufferPool({ size: 4096, max: 8 })
   const buffer = pool.take()
   const foreign = [Buffer.alloc(4096), buffer.subarray(0, 4096), buffer.subarray(0, 10)]
@@ -31,7 +31,7 @@ test('the pool accepts neither foreign buffers nor parts of its own', () => {
   assert.ok(!foreign.includes(taken) && taken.buffer !== buffer.buffer)
 })
 
-test('the pool stores no more free buffers than it may', () => {
+test('the pool stores no more free buffers than its limit', () => {
   const pool = new BufferPool({ size: 4096, max: 2 })
   const buffers = [pool.take(), pool.take(), pool.take()]
   for (const buffer of buffers) pool.give(buffer)

@@ -4,7 +4,7 @@ import { mock, test } from 'node:test'
 import { systemClock } from '../../src/base/clock.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-test('the system clock calls once, not before its time', async () => {
+test('a timer of the system clock fires once, and not early', async () => {
   const begun = systemClock.monotonic()
   await new Promise<void>((done) => systemClock.setTimeout(done, 20))
   assert.ok(systemClock.monotonic() - begun >= 20)
@@ -19,7 +19,7 @@ test('a cancelled timer does not fire, and cancelling twice is harmless', async 
   assert.equal(fired, false)
 })
 
-test('a wait beyond 2^31 - 1 ms is chunked instead of firing at once', (t) => {
+test('a wait of more than 2^31 - 1 ms is split into chunks instead of firing at once', (t) => {
   t.after(() => mock.timers.reset())
   let elapsed = 0
   mock.method(performance, 'now', () => elapsed)
@@ -58,7 +58,7 @@ test('a chunked wait can be cancelled after its first chunk', (t) => {
   assert.equal(fired, false)
 })
 
-test('the manual clock fires in order of time, then of setting, and moves both clocks', async () => {
+test('the manual clock fires timers in order of time, then of creation, and moves both clocks', async () => {
   const clock = new ManualClock(1_000)
   const seen: string[] = []
   clock.setTimeout(() => seen.push(`late ${clock.now()}`), 20)

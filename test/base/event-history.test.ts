@@ -15,7 +15,7 @@ const add = (events: EventHistory<Event>, key: string | null, cost = 1): Event =
 const numbers = (events: EventHistory<Event>, key: string | null, since: number, limit = 100): number[] =>
   events.readSince(key, since, limit).events.map(({ n }) => n)
 
-test('who reads gets what came behind his number, in parts, and only of his key', () => {
+test('a reader gets the events after its number, in pages, and only those of its key', () => {
   const events = kept()
   for (const key of ['a', 'b', 'a', null]) add(events, key)
   assert.deepEqual(numbers(events, null, 0), [1, 2, 3, 4])
@@ -28,7 +28,7 @@ test('who reads gets what came behind his number, in parts, and only of his key'
   assert.equal(events.last, 4)
 })
 
-test('the oldest go where there are too many, or they are too large, and whoever has not read them is told through which', () => {
+test('the oldest events are dropped above a limit of number or size, and late readers learn the last dropped number', () => {
   const events = kept()
   for (let n = 0; n < 6; n++) add(events, 'a')
   assert.deepEqual(events.readSince('a', 0, 9), { events: [3, 4, 5, 6].map((n) => ({ n, cost: 1 })), droppedThrough: 2 })
@@ -40,14 +40,14 @@ test('the oldest go where there are too many, or they are too large, and whoever
   assert.deepEqual(numbers(events, 'a', 0), [8], 'the newest stays, however large')
 })
 
-test('many events are kept in the memory of a few', () => {
+test('only the newest events remain after ten thousand', () => {
   const events = kept()
   for (let n = 0; n < 10_000; n++) add(events, `session-${n % 3}`)
   assert.deepEqual(numbers(events, null, 0), [9_997, 9_998, 9_999, 10_000])
   assert.equal(events.readSince(null, 0, 9).droppedThrough, 9_996)
 })
 
-test('of more keys than may be, the one that was quiet for longest is forgotten, and says so', () => {
+test('above the limit of keys, the key without events for the longest time is forgotten, and readers learn it', () => {
   const events = kept()
   add(events, 'a')
   add(events, 'b')
@@ -59,14 +59,14 @@ test('of more keys than may be, the one that was quiet for longest is forgotten,
   assert.equal(events.readSince('b', 0, 9).droppedThrough, 2, 'what was before it is not known any more')
 })
 
-test('who waits is woken by the next event', async () => {
+test('a waiting reader wakes at the next event', async () => {
   const events = kept()
   const waiting = events.wait({ clock: systemClock, timeoutMs: null, signal: new AbortController().signal })
   add(events, null)
   await waiting
 })
 
-test('all keys together cost no more than they may: the largest loses its oldest, and a small one nothing', () => {
+test('above the total size limit, the largest keys lose their oldest events, and a small key keeps all', () => {
   const events = kept({ maxKeys: 8, maxKeysCost: 100 })
   add(events, 'small', 10)
   for (const key of ['a', 'b', 'c', 'a', 'b', 'c']) add(events, key, 30)

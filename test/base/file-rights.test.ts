@@ -10,8 +10,8 @@ import { ensurePrivateDir, journalPlaceProblems, readPrivateFile, writableByOthe
 
 const asRoot = process.geteuid?.() === 0
 
-/** An unprivileged uid that is not ours. */
-const STRANGER = 54_321
+/** An unprivileged UID of another user. */
+const OTHER_UID = 54_321
 
 let dir: string
 
@@ -43,7 +43,7 @@ test('a private directory is made 0700 with its parents', async () => {
   assert.equal(await modeOf(join(dir, 'a')), 0o700)
 })
 
-test('a directory that lets others in is refused with the command that mends it', async () => {
+test('a directory that is open to others is refused with the command that fixes it', async () => {
   const path = join(dir, 'open dir')
   await mkdir(path)
   await chmod(path, 0o750)
@@ -51,7 +51,7 @@ test('a directory that lets others in is refused with the command that mends it'
   await ensurePrivateDir(path, 0o750)
 })
 
-test('a file of the name of a private directory is refused', async () => {
+test('a file in the place of a private directory is refused', async () => {
   await assert.rejects(ensurePrivateDir(await put('file', 0o600)), /EEXIST/)
 })
 
@@ -66,31 +66,31 @@ test('a private file of mode 600 or 400 is read', async () => {
   assert.equal((await readPrivateFile(await put('b', 0o400, 'two'))).toString(), 'two')
 })
 
-test('a missing private file is not_found', async () => {
+test('a missing private file gives not_found', async () => {
   await rejectsWith(readPrivateFile(join(dir, 'none')), 'not_found', /none is missing/)
 })
 
-test('a link to a private file is followed and its target checked', async () => {
+test('a link to a private file is followed, and its target is checked', async () => {
   await symlink(await put('good', 0o600, 'good'), join(dir, 'to-good'))
   await symlink(await put('bad', 0o644), join(dir, 'to-bad'))
   assert.equal((await readPrivateFile(join(dir, 'to-good'))).toString(), 'good')
   await rejectsWith(readPrivateFile(join(dir, 'to-bad')), 'loose_permissions', /0644/)
 })
 
-test('a directory or device in the place of a private file is refused without waiting', async () => {
+test('a directory or device in the place of a private file is refused at once', async () => {
   await rejectsWith(readPrivateFile(dir), 'loose_permissions', /not a regular file/)
   await rejectsWith(readPrivateFile('/dev/null'), 'loose_permissions', /not a regular file/)
 })
 
 test('a private file of another owner is refused', { skip: !asRoot && 'needs root' }, async () => {
   const path = await put('key', 0o600)
-  await chown(path, STRANGER, STRANGER)
+  await chown(path, OTHER_UID, OTHER_UID)
   await rejectsWith(readPrivateFile(path), 'loose_permissions', /belongs to uid 54321.*chown 0 /)
 })
 
-test('a file for a group may be read by it and belong to another, but not be readable by all', async () => {
+test('a file for a group may be group-readable and have another owner, but not allow more', async () => {
   const path = await put('token', 0o640, 't')
-  if (asRoot) await chown(path, STRANGER, 0)
+  if (asRoot) await chown(path, OTHER_UID, 0)
   assert.equal((await readPrivateFile(path, { groupMayRead: true })).toString(), 't')
   await chmod(path, 0o644)
   await rejectsWith(readPrivateFile(path, { groupMayRead: true }), 'loose_permissions', /chmod 0640/)
@@ -102,13 +102,13 @@ test('a file below a sticky directory of root is safe', async () => {
   assert.deepEqual(writableByOthers(await put('acl.toml', 0o644)), [])
 })
 
-test('a path that does not exist is judged by the directories that do', async () => {
+test('a missing path is judged by its existing parent directories', async () => {
   assert.deepEqual(writableByOthers(join(dir, 'no', 'such.toml')), [])
   await chmod(dir, 0o777)
   assert.equal(writableByOthers(join(dir, 'no', 'such.toml')).length, 1)
 })
 
-test('a file and a directory above it that others can write are both named, with remedies', async () => {
+test('a file and a directory above it that others can write are both reported with remedies', async () => {
   await mkdir(join(dir, 'sub'))
   const path = await put('sub/acl.toml', 0o664)
   await chmod(join(dir, 'sub'), 0o775)
@@ -118,13 +118,13 @@ test('a file and a directory above it that others can write are both named, with
   assert.match(problems[1] ?? '', /acl\.toml is writable by other users \(mode 0664\)/)
 })
 
-test('a sticky bit excuses a directory, never a file', async () => {
+test('a sticky bit makes a writable directory acceptable, but not a writable file', async () => {
   const path = await put('acl.toml', 0o646)
   await chmod(dir, 0o1777)
   assert.equal(writableByOthers(path).length, 1)
 })
 
-test('a link is judged by where it leads, through every directory on the way', async () => {
+test('a link is judged by its target, with every directory on the way', async () => {
   await mkdir(join(dir, 'loose'))
   await mkdir(join(dir, 'tight'))
   await put('loose/acl.toml', 0o644)
@@ -135,13 +135,13 @@ test('a link is judged by where it leads, through every directory on the way', a
   assert.match(problems[0] ?? '', /loose is writable/)
 })
 
-test('what stands behind a link is judged, where a path goes on from it with ..', async () => {
+test('a path that goes on with .. after a link is judged as the system resolves it', async () => {
   await mkdir(join(dir, 'loose', 'sub'), { recursive: true })
   await put('tool', 0o644)
   await put('loose/tool', 0o644)
   await chmod(join(dir, 'loose'), 0o777)
   await symlink('loose/sub', join(dir, 'link'))
-  // As the system goes, not by the text alone.
+  // The check resolves paths as the system does, not by their text.
   for (const way of [`${dir}/link/../tool`, 'link/../tool']) {
     await symlink(way, join(dir, 'way'))
     for (const path of [`${dir}/link/../tool`, join(dir, 'way')])
@@ -150,12 +150,12 @@ test('what stands behind a link is judged, where a path goes on from it with ..'
   }
 })
 
-test('a link that leads to itself ends as a problem', async () => {
+test('a link that leads to itself is reported as a problem', async () => {
   await symlink('loop', join(dir, 'loop'))
   assert.match(writableByOthers(join(dir, 'loop')).at(-1) ?? '', /too many links/)
 })
 
-test('who may write where we may not look is a problem, and no error', { skip: asRoot && 'root may look everywhere' }, async () => {
+test('a directory that this process may not enter is a problem, not an error', { skip: asRoot && 'root may look everywhere' }, async () => {
   const closed = join(dir, 'closed')
   await mkdir(closed)
   await chmod(closed, 0)
@@ -164,12 +164,12 @@ test('who may write where we may not look is a problem, and no error', { skip: a
   await chmod(closed, 0o700)
 })
 
-test('an owner who is neither root nor us is a problem, also of a link or a directory', { skip: !asRoot && 'needs root' }, async () => {
+test('an owner other than root and this user is a problem, for a file or directory', { skip: !asRoot && 'needs root' }, async () => {
   const path = await put('acl.toml', 0o644)
-  await chown(path, STRANGER, STRANGER)
+  await chown(path, OTHER_UID, OTHER_UID)
   assert.match(writableByOthers(path).join(), /acl\.toml belongs to uid 54321/)
   await chown(path, 0, 0)
-  await chown(dir, STRANGER, STRANGER)
+  await chown(dir, OTHER_UID, OTHER_UID)
   assert.match(writableByOthers(path).join(), /x0x-files-\w+ belongs to uid 54321/)
 })
 

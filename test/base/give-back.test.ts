@@ -5,13 +5,13 @@ import { giveBack } from '../../src/base/buffers.ts'
 
 const SIZE = 256 * 1024
 
-test('large bytes that are all of their memory are gone at once', () => {
+test('large bytes that are all of their memory are freed at once', () => {
   const bytes = Buffer.allocUnsafeSlow(SIZE)
   giveBack(bytes)
   assert.deepEqual([bytes.length, bytes.buffer.byteLength], [0, 0])
 })
 
-test('what others may still read is left alone: parts of a chunk, small and empty ones, shared memory', () => {
+test('memory that others may still read is kept: parts of a chunk, small or empty bytes, shared memory', () => {
   const chunk = Buffer.alloc(SIZE, 1)
   giveBack(chunk.subarray(1))
   giveBack(chunk.subarray(0, SIZE - 1))

@@ -6,7 +6,7 @@ import { givenOptions, NONE_GIVEN, pasteable } from '../../src/base/hint.ts'
 const given = (program: string, options: Readonly<Record<string, string>>) =>
   givenOptions(program, { has: (name) => name in options, value: (name) => options[name] ?? null })
 
-test('a command of a hint has the options of the line that it answers, each once and where its program takes it', () => {
+test("a command in a hint gets the options of the user's command line, each once and at its place", () => {
   const cli = given('x0x', { name: 'lab', api: 'http://127.0.0.1:1' })
   const daemon = given('x0xd', { 'data-dir': '/a b', config: 'c.toml' })
   for (const [hint, options, expected] of [
@@ -35,7 +35,7 @@ test('a command of a hint has the options of the line that it answers, each once
       'Add detach = true (see x0x --name lab --api http://127.0.0.1:1 acl explain --detach)',
     ],
     ['To pair with another machine: x0x invite NAME', daemon, "To pair with another machine: x0x --data-dir '/a b' invite NAME"],
-    // On another machine, another daemon is meant.
+    // A command on another machine refers to another daemon.
     ['(LINK: x0x card on its machine)', cli, '(LINK: x0x card on its machine)'],
     ['Try, on bob: x0x acl suggest', cli, 'Try, on bob: x0x acl suggest'],
     ['Try: on bob, check that x0xd is running', cli, 'Try: on bob, check that x0xd is running'],

@@ -14,13 +14,13 @@ const line = (text: string, bytes: number): string => `${text.padEnd(bytes - 1, 
 interface Pipe {
   readonly output: LogOutput
   readonly told: number[]
-  /** Everything that is in the pipe. */
+  /** All text in the pipe. */
   read(): string
-  /** Fills it to the last byte. */
+  /** Fills the pipe to the last byte. */
   fill(): void
 }
 
-/** A log that leads into a pipe, which this test holds open at both ends. */
+/** A log that writes into a pipe. The test holds both ends open. */
 const pipe = async (t: TestContext): Promise<Pipe> => {
   const path = join(await tempDir(t), 'pipe')
   assert.equal(spawnSync('mkfifo', [path]).status, 0)
@@ -43,7 +43,7 @@ const pipe = async (t: TestContext): Promise<Pipe> => {
   return { output, told, read, fill }
 }
 
-test('lines that cannot be written are held and written in order as soon as they can be', async (t) => {
+test('lines that cannot be written are held, and written in order as soon as possible', async (t) => {
   const { output, told, read, fill } = await pipe(t)
   output.write('first\n')
   assert.equal(read(), 'first\n')
@@ -55,7 +55,7 @@ test('lines that cannot be written are held and written in order as soon as they
   assert.deepEqual([told, output.lost], [[], 0])
 })
 
-test('lines are held up to the limit; those beyond it are dropped, counted, and told of once', async (t) => {
+test('lines are held up to a limit, and further lines are dropped, counted and reported once', async (t) => {
   const { output, told, read, fill } = await pipe(t)
   fill()
   const count = MAX_HELD_LOG_BYTES / KIB
@@ -90,7 +90,7 @@ test('a line that was partly written is completed before the next', async (t) =>
   assert.equal(begun + read(), long + short)
 })
 
-test('a full device and a descriptor that is not open lose lines and throw nothing', { skip: process.platform !== 'linux' }, () => {
+test('a full device and a closed descriptor lose lines without throwing', { skip: process.platform !== 'linux' }, () => {
   const full = openSync(FULL, 'w')
   const closed = openSync(FULL, 'w')
   closeSync(closed)
@@ -102,7 +102,7 @@ test('a full device and a descriptor that is not open lose lines and throw nothi
   closeSync(full)
 })
 
-/** Logs from a process whose standard error is what the shell makes of it, and says on standard output how many lines were lost. */
+/** Logs from a process with this redirection of standard error. The process prints the number of lost lines on standard output. */
 const logsInto = (redirection: string, lines: number): { status: number | null; lost: number } => {
   const [log, output] = ['log.ts', 'log-output.ts'].map((name) => new URL(`../../src/base/${name}`, import.meta.url).href)
   const program = `
@@ -123,12 +123,12 @@ for (const [what, redirection] of Object.entries({
   'a full device': '"$@" 2>/dev/full',
   'a file at the size limit of the process': 'f=$(mktemp); ulimit -f 0; "$@" 2>>$f; s=$?; rm $f; exit $s',
   'a pipe whose reader has left': 'f=$(mktemp -u); mkfifo $f; exec 4<>$f 5>$f 4<&-; rm $f; "$@" 2>&5',
-  'a pipe that nobody reads': 'f=$(mktemp -u); mkfifo $f; exec 4<>$f; rm $f; "$@" 2>&4',
-  'a pipe that nobody reads and that cannot be opened again, without /proc':
+  'a pipe that is never read': 'f=$(mktemp -u); mkfifo $f; exec 4<>$f; rm $f; "$@" 2>&4',
+  'a pipe that is never read and cannot be opened again, without /proc':
     'f=$(mktemp -u); mkfifo $f; exec 4<>$f; rm $f; unshare -m sh -c \'mount -t tmpfs none /proc && exec "$@"\' sh "$@" 2>&4',
 }))
   test(
-    `a process whose log is ${what} neither ends nor waits`,
+    `a process whose log is ${what} continues without waiting`,
     { skip: process.platform !== 'linux' || (redirection.includes('unshare') && !canMount) },
     () => {
       const { status, lost } = logsInto(redirection, 1_000)
@@ -137,7 +137,7 @@ for (const [what, redirection] of Object.entries({
     },
   )
 
-test('the log says how many lines it lost', { skip: process.platform !== 'linux' }, () => {
+test('the log reports how many lines it lost', { skip: process.platform !== 'linux' }, () => {
   const [log, output] = ['log.ts', 'log-output.ts'].map((name) => new URL(`../../src/base/${name}`, import.meta.url).href)
   const program = `
     const { createLogger } = await import('${log}')

@@ -13,7 +13,7 @@ const capture = (init: Partial<LoggerInit> = {}) => {
   return { logger, lines }
 }
 
-test('is quiet below warn unless told otherwise', () => {
+test('the logger drops debug and info lines by default', () => {
   const { logger, lines } = capture()
   logger.debug('a')
   logger.info('b')
@@ -47,14 +47,14 @@ test('secrets are redacted at the top, nested, and in the bindings of a child', 
   assert.ok(JSON.stringify(lines).includes('[redacted]'))
 })
 
-test('text from outside cannot forge a line', () => {
+test('untrusted text cannot forge a log line', () => {
   const written: string[] = []
   const logger = createLogger({ name: 'x0xd', destination: { write: (line) => void written.push(line) } })
   logger.warn({ argv: 'a\n{"level":"error","msg":"forged"}\n' }, 'one\ntwo')
   assert.equal(written.join('').trimEnd().split('\n').length, 1)
 })
 
-test("for systemd's journal a line has a priority and no time", () => {
+test("a line for systemd's journal has a priority and no time", () => {
   const written: string[] = []
   const logger = createLogger({ name: 'x0xd', level: 'debug', journald: true, destination: { write: (line) => void written.push(line) } })
   logger.debug('a')
@@ -68,7 +68,7 @@ test("for systemd's journal a line has a priority and no time", () => {
   for (const line of written) assert.ok(!('time' in JSON.parse(line.slice(3))), line)
 })
 
-test('standard error leads to the journal where systemd says so of that very file', async (t) => {
+test('the log uses the journal format only if JOURNAL_STREAM names the file of standard error', async (t) => {
   const file = await open(join(await tempDir(t), 'log'), 'w+')
   t.after(async () => file.close())
   const { dev, ino } = await file.stat({ bigint: true })
@@ -87,6 +87,6 @@ test('standard error leads to the journal where systemd says so of that very fil
   )
 })
 
-test('the silent logger takes everything and its child too', () => {
+test('the silent logger and its children accept every call', () => {
   silentLogger.child({ a: 1 }).error({ b: 2 }, 'nothing')
 })

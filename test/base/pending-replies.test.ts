@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { AppError } from '../../src/base/errors.ts'
 import { PendingReplies } from '../../src/base/pending-replies.ts'
 
-test('a reply goes once to the request that has its ID, and an error rejects that request alone', async () => {
+test('a reply goes once to the request with its ID, and an error rejects only that request', async () => {
   const replies = new PendingReplies<string, string>()
   const [first, second] = [replies.start('a'), replies.start('b')]
   assert.deepEqual([first.id, second.id], [1, 2])
@@ -18,7 +18,7 @@ test('a reply goes once to the request that has its ID, and an error rejects tha
   await assert.rejects(first.reply, { message: 'no' })
 })
 
-test('a request that is dropped takes no reply, and its ID is not given again', () => {
+test('a dropped request gets no reply, and its ID is not used again', () => {
   const replies = new PendingReplies<string>()
   const { id } = replies.start(null)
   assert.equal(replies.drop(id), true)
@@ -27,7 +27,7 @@ test('a request that is dropped takes no reply, and its ID is not given again', 
   assert.equal(replies.start(null).id, id + 1)
 })
 
-test('closing rejects the requests that wait and those that come later, with the first reason', async () => {
+test('closing rejects the waiting requests and later ones with the first reason', async () => {
   const replies = new PendingReplies<string>()
   const waiting = [replies.start(null), replies.start(null)]
   replies.close(new AppError('internal', 'gone'))

@@ -11,12 +11,12 @@ import { isAppError } from '../../src/base/errors.ts'
 import { listenAt, listenPrivately } from '../../src/base/unix-sockets.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-test('a directory that somebody else made between the look and our own mkdir is not used', async (t) => {
+test('a socket directory that another user creates between the check and mkdir is refused', async (t) => {
   const dir = await tempDir(t)
   const path = join(dir, 'theirs', 'rexd.sock')
   const { mkdir, chmod } = promises
   const mock = t.mock.method(promises, 'mkdir', async (made: string, options: MakeDirectoryOptions) => {
-    // Theirs: with other rights than we would have given it.
+    // The other user sets other permissions than this process would set.
     await mkdir(made)
     await chmod(made, 0o777)
     return mkdir(made, options)
@@ -33,7 +33,7 @@ test('a directory that somebody else made between the look and our own mkdir is 
   server.close()
 })
 
-test('directories that are made while servers begin to listen have the mode that they would have had', async (t) => {
+test('directories that are created while a server starts to listen keep their usual mode', async (t) => {
   const dir = await tempDir(t)
   const made: string[] = []
   const over = new AbortController()
@@ -64,7 +64,7 @@ test('directories that are made while servers begin to listen have the mode that
   assert.deepEqual((await promises.readdir(dir)).length, made.length)
 })
 
-test('a name that is taken by then stays another’s, and one that became another’s is left by who had it', async (t) => {
+test("a socket path in use is refused, and a closing server leaves a newer server's socket", async (t) => {
   const path = join(await tempDir(t), 'sock')
   const [first, second] = [createServer((socket) => socket.end('first')), createServer((socket) => socket.end('second'))]
   await listenPrivately(first, path, '')

@@ -10,14 +10,14 @@ import { hasProc, until } from '../support/processes.ts'
 
 const NO_PROC = { skip: hasProc ? false : 'no /proc: only the pid is known' }
 
-/** What a process says of itself that has ended since. */
+/** The identity that a process prints of itself. The process has ended. */
 const identityIn = async (file: string, argv: readonly string[]): Promise<ProcessIdentity> => {
   const child = spawn(file, argv, { stdio: ['ignore', 'pipe', 'inherit'] })
   const [[text]] = await Promise.all([once(child.stdout, 'data'), once(child, 'close')])
   return JSON.parse(String(text)) as ProcessIdentity
 }
 
-test('we are alive, and who was another process is gone', async () => {
+test('the current process is alive, and another process that has ended is gone', async () => {
   const us = ownIdentity()
   assert.deepEqual([us.pid, processState(us)], [process.pid, 'alive'])
   assert.deepEqual(ownIdentity(), us)
@@ -27,12 +27,12 @@ test('we are alive, and who was another process is gone', async () => {
   assert.deepEqual([other.namespace, processState(other)], [us.namespace, 'gone'])
 })
 
-test('a pid that was given to another is not the one that had it', NO_PROC, () => {
+test('a process is gone if another process now has its PID', NO_PROC, () => {
   const us = ownIdentity()
   assert.equal(processState({ ...us, started: `${Number(us.started) - 1}` }), 'gone')
 })
 
-test('into another PID namespace or another host nobody sees', NO_PROC, () => {
+test('a process in another PID namespace or on another host is unknown', NO_PROC, () => {
   const us = ownIdentity()
   assert.match(us.namespace, /^[1-9]\d*$/)
   assert.match(us.boot, /^[0-9a-f]{16}$/)
@@ -45,12 +45,12 @@ test('into another PID namespace or another host nobody sees', NO_PROC, () => {
 
 const NO_MACHINE_ID = { skip: ownIdentity().machine === '0' ? 'no /etc/machine-id: a host does not know itself again' : false }
 
-test('of before this host was started again nothing is left', NO_MACHINE_ID, () => {
+test('a process from before the last boot of this host is gone', NO_MACHINE_ID, () => {
   assert.equal(processState({ ...ownIdentity(), boot: '1' }), 'gone')
 })
 
-test('what has ended and was not waited for is gone, whatever its name', NO_PROC, async (t) => {
-  // The child of the shell becomes that of a program that never waits.
+test('a zombie is gone, even though its PID and start time match', NO_PROC, async (t) => {
+  // The shell becomes a program that never waits for its child.
   const child = spawn('sh', ['-c', 'read -r end <&3 & echo $!; exec sleep 600'], { stdio: ['ignore', 'pipe', 'inherit', 'pipe'] })
   t.after(() => child.kill('SIGKILL'))
   const [text] = (await once(child.stdout!, 'data')) as [Buffer]
@@ -62,7 +62,7 @@ test('what has ended and was not waited for is gone, whatever its name', NO_PROC
   assert.equal(processState({ ...ownIdentity(), pid, started: (await stat())[19]! }), 'gone')
 })
 
-test('what is there and hides whose it is may be who it was', NO_PROC, async () => {
+test('a process without a known start time is unknown while its PID exists', NO_PROC, async () => {
   const us = ownIdentity()
   assert.equal(processState({ ...us, started: '0' }), 'unknown')
   const child = spawn('true')

@@ -25,7 +25,7 @@ const stage = () => {
   return { keeping, forgotten, kept, add }
 }
 
-test('of one owner as many are kept as the limit says; one more costs it its oldest', () => {
+test('an owner above its count limit loses its oldest item', () => {
   const { forgotten, add } = stage()
   add('b', 'other')
   for (let count = 0; count < LIMITS.countPerOwner; count++) add('a', `a${count}`)
@@ -34,13 +34,13 @@ test('of one owner as many are kept as the limit says; one more costs it its old
   assert.deepEqual(forgotten, ['a0'])
 })
 
-test('all owners together have a limit in number: the oldest goes', () => {
+test('above the total count limit, the oldest item of all owners is evicted', () => {
   const { forgotten, add } = stage()
   for (let count = 0; count <= LIMITS.count; count++) add(`p${count}`, `r${count}`)
   assert.deepEqual(forgotten, ['r0'])
 })
 
-test('all owners together have a limit in bytes: who has most loses its oldest, even its only one', () => {
+test('above the total size limit, the largest owner loses its oldest item, even its only one', () => {
   const { forgotten, add } = stage()
   add('small', 's', 50)
   add('large', 'l1', 190)
@@ -54,7 +54,7 @@ test('all owners together have a limit in bytes: who has most loses its oldest, 
   assert.deepEqual(forgotten, ['l1', 'e1'])
 })
 
-test('what was let go otherwise counts no more', () => {
+test('an item that was removed otherwise does not count any more', () => {
   const { keeping, forgotten, add } = stage()
   const first = add('a', 'first', 1_000)
   keeping.delete(first)
@@ -62,7 +62,7 @@ test('what was let go otherwise counts no more', () => {
   assert.deepEqual(forgotten, [])
 })
 
-test('whatever comes, no limit is passed', () => {
+test('no sequence of items exceeds a limit', () => {
   const item = fc.record({ owner: fc.constantFrom('a', 'b', 'c', 'd', 'e', 'f'), bytes: fc.nat(1_200) })
   fc.assert(
     fc.property(fc.array(item, { maxLength: 60 }), (items) => {

@@ -6,17 +6,17 @@ import fc from 'fast-check'
 
 import { Semaphore } from '../../src/base/semaphore.ts'
 
-test('a turnstile lets so many in, keeps the order, and forgets who gave up', async () => {
-  const turnstile = new Semaphore({ limit: 2 })
+test('a concurrency limiter admits as many as its limit, keeps the order, and forgets waiters that give up', async () => {
+  const limiter = new Semaphore({ limit: 2 })
   const never = new AbortController()
-  const leave = await turnstile.acquire(never.signal)
-  await turnstile.acquire(never.signal)
-  assert.equal(turnstile.free, false)
+  const leave = await limiter.acquire(never.signal)
+  await limiter.acquire(never.signal)
+  assert.equal(limiter.free, false)
   const order: string[] = []
   const hasty = new AbortController()
-  const first = turnstile.acquire(hasty.signal)
-  const second = turnstile.acquire(never.signal).then((out) => (order.push('second'), out))
-  const third = turnstile.acquire(never.signal).then((out) => (order.push('third'), out))
+  const first = limiter.acquire(hasty.signal)
+  const second = limiter.acquire(never.signal).then((out) => (order.push('second'), out))
+  const third = limiter.acquire(never.signal).then((out) => (order.push('third'), out))
   hasty.abort(new Error('enough'))
   await assert.rejects(first, /enough/)
   leave()
@@ -24,33 +24,33 @@ test('a turnstile lets so many in, keeps the order, and forgets who gave up', as
   ;(await second)()
   ;(await third)()
   assert.deepEqual(order, ['second', 'third'])
-  assert.equal(turnstile.free, true)
+  assert.equal(limiter.free, true)
 })
 
-test('who is called off in the turn in which a place was passed on has none, and takes nobody else’s', async () => {
-  const turnstile = new Semaphore({ limit: 1 })
+test('a waiter that aborts just as it gets a place passes the place on to the next', async () => {
+  const limiter = new Semaphore({ limit: 1 })
   const never = new AbortController().signal
-  const leave = await turnstile.acquire(never)
+  const leave = await limiter.acquire(never)
   const hasty = new AbortController()
-  const first = turnstile.acquire(hasty.signal)
-  const second = turnstile.acquire(never)
+  const first = limiter.acquire(hasty.signal)
+  const second = limiter.acquire(never)
   leave()
   hasty.abort(new Error('gone'))
   await assert.rejects(first, /gone/)
   ;(await second)()
-  assert.equal(turnstile.free, true)
+  assert.equal(limiter.free, true)
 })
 
-test('who needs several places waits for all of them, is not overtaken, and lets those behind it in when it gives up', async () => {
-  const turnstile = new Semaphore({ limit: 4 })
+test('a waiter for several places is not overtaken, and unblocks the others when it gives up', async () => {
+  const limiter = new Semaphore({ limit: 4 })
   const never = new AbortController().signal
-  const leave = await turnstile.acquire(never)
+  const leave = await limiter.acquire(never)
   const hasty = new AbortController()
-  const whole = turnstile.acquire(hasty.signal, 4)
-  assert.equal(turnstile.free, false)
+  const whole = limiter.acquire(hasty.signal, 4)
+  assert.equal(limiter.free, false)
   const order: string[] = []
-  const three = turnstile.acquire(never, 3).then((out) => (order.push('three'), out))
-  const last = turnstile.acquire(never, 4).then((out) => (order.push('last'), out))
+  const three = limiter.acquire(never, 3).then((out) => (order.push('three'), out))
+  const last = limiter.acquire(never, 4).then((out) => (order.push('last'), out))
   await turn()
   assert.deepEqual(order, [])
   hasty.abort(new Error('enough'))
@@ -60,10 +60,10 @@ test('who needs several places waits for all of them, is not overtaken, and lets
   assert.deepEqual(order, ['three'])
   leave()
   ;(await last)()
-  assert.equal(turnstile.free, true)
+  assert.equal(limiter.free, true)
 })
 
-/** What may happen, one after the other; `n` picks among those that it can happen to, and how many places who enters needs. */
+/** One step. `n` selects the affected waiter or place, and the number of places that a newcomer needs. */
 type Step = { readonly kind: 'enter' | 'leave' | 'abort' | 'microtask' | 'turn'; readonly n: number }
 
 const steps: fc.Arbitrary<Step[]> = fc.array(
@@ -73,12 +73,12 @@ const steps: fc.Arbitrary<Step[]> = fc.array(
 
 const inOrder = (ids: readonly number[]): number[] => ids.toSorted((a, b) => a - b)
 
-/** Does the steps, and then lets everybody leave. `queued`: those who got in and had to wait, in the order in which they did. */
+/** Performs the steps and then frees all places. `queued` lists the admitted waiters in their order of admission. */
 const play = async (
   limit: number,
   script: readonly Step[],
 ): Promise<{ asked: number[]; entered: number[]; queued: number[]; free: boolean }> => {
-  const turnstile = new Semaphore({ limit })
+  const limiter = new Semaphore({ limit })
   const waiting = new Map<number, AbortController>()
   const inside: { readonly places: number; readonly leave: () => void }[] = []
   const [calledOff, waited] = [new Set<number>(), new Set<number>()]
@@ -88,7 +88,7 @@ const play = async (
   const enter = (places: number): void => {
     const [id, controller] = [count++, new AbortController()]
     waiting.set(id, controller)
-    if (!turnstile.free || taken() + places > limit) waited.add(id)
+    if (!limiter.free || taken() + places > limit) waited.add(id)
     const came = (leave: () => void): void => {
       waiting.delete(id)
       if (controller.signal.aborted) return leave()
@@ -96,7 +96,7 @@ const play = async (
       inside.push({ places, leave })
       assert.ok(taken() <= limit, 'more are inside than may be')
     }
-    turnstile.acquire(controller.signal, places).then(came, () => waiting.delete(id))
+    limiter.acquire(controller.signal, places).then(came, () => waiting.delete(id))
   }
   const abort = (n: number): void => {
     const [id, controller] = [...waiting][n % waiting.size] ?? []
@@ -113,10 +113,10 @@ const play = async (
     await turn()
   } while (inside.length > 0)
   const asked = Array.from({ length: count }, (_, id) => id).filter((id) => !calledOff.has(id))
-  return { asked, entered, queued: entered.filter((id) => waited.has(id)), free: turnstile.free }
+  return { asked, entered, queued: entered.filter((id) => waited.has(id)), free: limiter.free }
 }
 
-test('whatever the order of coming, leaving and giving up: everybody else gets in, in their order, and no place is lost', async () => {
+test('for any order of steps, waiters that do not abort are admitted in order, and no place is lost', async () => {
   await fc.assert(
     fc.asyncProperty(fc.integer({ min: 1, max: 3 }), steps, async (limit, script) => {
       const { asked, entered, queued, free } = await play(limit, script)

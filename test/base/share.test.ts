@@ -5,21 +5,21 @@ import { hasShare, surplusOf } from '../../src/base/bounded-collections.ts'
 
 const surplus = (text: string, max: number): string => surplusOf([...text], (one) => one.toLowerCase(), max).join('')
 
-test('nothing goes where there is room, and else the oldest of whoever has most', () => {
+test('items above the limit are taken from the largest owners, oldest first', () => {
   assert.equal(surplus('aab', 3), '')
   assert.equal(surplus('aAab', 3), 'a')
   assert.equal(surplus('baaaaB', 4), 'aa')
-  // As many of each as there is room for; what one leaves is the others'.
+  // Each owner keeps an equal share. Unused places go to the others.
   assert.equal(surplus('abbbbcccc', 7), 'bc')
   assert.equal(surplus('abcABC', 3), 'abc')
   assert.equal(surplus('aabb', 0), 'aabb')
 })
 
-test('what is left is as much as there is room for, if there is so much', () => {
+test('as many items remain as the limit allows', () => {
   for (let max = 0; max <= 12; max += 1) assert.equal(10 - surplus('abacadbbbb', max).length, Math.min(10, max))
 })
 
-test('a share is half of what is free at most, and the least of it nobody takes away', () => {
+test('a source may hold at most as many places as are free, and always gets its guaranteed minimum', () => {
   assert.equal(hasShare(3, 4, 10), true)
   assert.equal(hasShare(4, 4, 10), false)
   assert.equal(hasShare(0, 9, 10), true)

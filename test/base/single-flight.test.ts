@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { SingleFlight } from '../../src/base/wait-queue.ts'
 
-test('who has given up before it asks begins nothing and waits for nothing', async () => {
+test('a call with an aborted signal rejects at once and starts no work', async () => {
   const work = new SingleFlight<number>()
   let begun = 0
   const never = async (): Promise<number> => {

@@ -11,7 +11,7 @@ const recording = (events: string[], name: string): StartableEntry => ({
 
 const never = (): Promise<void> => new Promise(() => undefined)
 
-test('starts in order and stops in reverse', async () => {
+test('components start in order and stop in reverse order', async () => {
   const events: string[] = []
   const entries = ['a', 'b', 'c'].map((name) => recording(events, name))
   await startAll(entries)
@@ -19,13 +19,13 @@ test('starts in order and stops in reverse', async () => {
   assert.deepEqual(events, ['start a', 'start b', 'start c', 'stop c', 'stop b', 'stop a'])
 })
 
-test('accepts what has neither a start nor a stop', async () => {
+test('a component without start and stop is accepted', async () => {
   const entries = [{ name: 'plain', startable: {} }]
   await startAll(entries)
   assert.deepEqual(await stopAll(entries), [])
 })
 
-test('a start that fails stops itself and what had begun, and starts nothing after it', async () => {
+test('after a failed start, that component and the started ones stop, and later ones do not start', async () => {
   const events: string[] = []
   const failing: StartableEntry = {
     name: 'bad',
@@ -38,7 +38,7 @@ test('a start that fails stops itself and what had begun, and starts nothing aft
   assert.deepEqual(events, ['start a', 'stop bad', 'stop a'])
 })
 
-test('a start that fails names what could not be stopped and keeps its code', async () => {
+test('the error of a failed start keeps its code and names components that could not be stopped', async () => {
   const stuck: StartableEntry = { name: 'stuck', startable: { stop: () => Promise.reject(new Error('jammed')) } }
   const failing: StartableEntry = { name: 'bad', startable: { start: () => Promise.reject(new AppError('bad_acl', 'line 3')) } }
   await assert.rejects(startAll([stuck, failing]), (error) => {
@@ -48,7 +48,7 @@ test('a start that fails names what could not be stopped and keeps its code', as
   })
 })
 
-test('a start past its deadline is a timeout, its signal is aborted, and it is stopped', async () => {
+test('a start that exceeds its deadline gives a timeout, gets an aborted signal, and is stopped', async () => {
   let seen: AbortSignal | undefined
   let stopped = false
   const slow: StartableEntry = {
@@ -69,7 +69,7 @@ test('a start past its deadline is a timeout, its signal is aborted, and it is s
   assert.equal(stopped, true)
 })
 
-test('stopping goes on past what throws and what never ends, and reports both', async () => {
+test('stopping continues after a component that throws or hangs, and reports both', async () => {
   const events: string[] = []
   const failures = await stopAll([
     recording(events, 'a'),

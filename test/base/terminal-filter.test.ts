@@ -12,7 +12,7 @@ const filtered = (...parts: string[]): string => {
 
 const ESC = '\u001b'
 
-test('what a terminal obeys is gone, and what a person reads is left', () => {
+test('the filter removes control sequences and keeps readable text', () => {
   const cases: readonly (readonly [written: string, read: string])[] = [
     ['plain, tab\there\nand a second line\n', 'plain, tab\there\nand a second line\n'],
     [`${ESC}[1;31mred${ESC}[0m and ${ESC}[38:2::255:0:0mtrue colour${ESC}[m`, 'red and true colour'],
@@ -31,7 +31,7 @@ test('what a terminal obeys is gone, and what a person reads is left', () => {
   for (const [written, read] of cases) assert.equal(filtered(written), read, JSON.stringify(written))
 })
 
-test('a sequence that is not finished leaks nothing and swallows no other line', () => {
+test('an unfinished sequence does not appear in the text, and does not swallow another line', () => {
   const cases: readonly (readonly [written: string, read: string])[] = [
     [`before${ESC}]0;no end\nafter\n`, 'before\nafter\n'],
     [`before${ESC}]0;no end\r\nafter\n`, 'before\nafter\n'],
@@ -78,7 +78,7 @@ const hostile = fc
   )
   .map((parts) => parts.join(''))
 
-test('nothing that a terminal obeys is left, wherever the text is cut', () => {
+test('no control character remains, and the result is the same wherever the text is split', () => {
   fc.assert(
     fc.property(hostile, fc.array(fc.nat(200), { maxLength: 6 }), (text, cuts) => {
       const whole = filtered(text)
@@ -91,7 +91,7 @@ test('nothing that a terminal obeys is left, wherever the text is cut', () => {
   )
 })
 
-test('every line of text that follows is there, whatever stood before it', () => {
+test('a line of text remains complete after any earlier text', () => {
   fc.assert(
     fc.property(hostile, fc.stringMatching(/^[a-z0-9 ]{1,20}$/), (before, line) => {
       assert.ok(filtered(`${before}\n${line}\n`).endsWith(`\n${line}\n`))

@@ -3,12 +3,12 @@ import { test } from 'node:test'
 
 import { TimeSlicer, type TimeSlice } from '../../src/base/time-slices.ts'
 
-/** A clock that only computing moves on. */
+/** A clock that only moves when work is done. */
 const scene = () => {
   let now = 0
   const sharing = new TimeSlicer({ clock: { monotonic: () => now } })
   const log: string[] = []
-  /** Steps of a millisecond each. */
+  /** Performs steps that take one millisecond each. */
   const work = async (share: TimeSlice, name: string, steps: number): Promise<void> => {
     for (let step = 0; step < steps; step++) {
       if (share.shouldYield) await share.yieldTurn()
@@ -19,7 +19,7 @@ const scene = () => {
   return { sharing, log, work, share: () => sharing.share(new AbortController().signal) }
 }
 
-/** What came one after the other, as `a3 b2`. */
+/** The order of the work, such as `a3 b2`. */
 const runs = (log: readonly string[]): string => {
   const all: { name: string; count: number }[] = []
   for (const name of log) {
@@ -29,7 +29,7 @@ const runs = (log: readonly string[]): string => {
   return all.map(({ name, count }) => name + count).join(' ')
 }
 
-test('long work gives the loop back every ten milliseconds', async () => {
+test('long work yields to the event loop every ten milliseconds', async () => {
   const { log, work, share } = scene()
   const state = { isOver: false }
   const done = work(share(), 'a', 95).then(() => (state.isOver = true))
@@ -43,20 +43,20 @@ test('long work gives the loop back every ten milliseconds', async () => {
   assert.ok(rounds >= 9)
 })
 
-test('callers come in turn, however much work each has', async () => {
+test('callers take turns, regardless of how much work each has', async () => {
   const { log, work, share } = scene()
   const [one, other] = [share(), share()]
   await Promise.all([work(one, 'a', 30), work(one, 'b', 30), work(one, 'c', 30), work(other, 'x', 30)])
   assert.equal(runs(log), 'a20 x10 b10 x10 c10 x10 a10 b10 c10 b10 c10')
 })
 
-test('what is short goes through within a round that is not used up', async () => {
+test('short work finishes within a time slice that has not ended', async () => {
   const { log, work, share } = scene()
   await Promise.all([work(share(), 'a', 4), work(share(), 'b', 4)])
   assert.equal(runs(log), 'a4 b4')
 })
 
-test('work whose signal is aborted is given up with its reason, waiting or not; others go on', async () => {
+test('work whose signal is aborted rejects with the reason, and other work continues', async () => {
   const { sharing, log, work, share } = scene()
   const ending = new AbortController()
   const ended = work(sharing.share(ending.signal), 'a', 1_000)

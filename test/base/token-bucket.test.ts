@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { TokenBucket } from '../../src/base/rate-limit.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-test('a token bucket gives its burst, then its rate, and never more than the burst', async () => {
+test('a token bucket allows its burst, then its rate, and never more than the burst', async () => {
   const clock = new ManualClock()
   const bucket = new TokenBucket({ clock }, { burst: 3, perSecond: 10 })
   assert.deepEqual(

@@ -29,14 +29,14 @@ const rejectsWith = (work: Promise<unknown>, code: ErrorCode, text: RegExp): Pro
     return true
   })
 
-test('TOML is read with the place of each key', async () => {
+test('readToml returns the value and the line of each key', async () => {
   const path = await put('a.toml', 0o600, '[exec]\n\nenabled = true\n')
   const document = await readToml(path, 'bad_acl')
   assert.deepEqual(structuredClone(document.value), { exec: { enabled: true } })
   assert.equal(document.lineOf(['exec', 'enabled']), 3)
 })
 
-test('a TOML syntax error names file, line and column', async () => {
+test('a TOML syntax error names the file, line and column', async () => {
   const path = await put('a.toml', 0o600, 'a = 1\nb = = 2\n')
   await rejectsWith(readToml(path, 'bad_config'), 'bad_config', /a\.toml:2:\d+: ./)
   assert.throws(
@@ -45,21 +45,21 @@ test('a TOML syntax error names file, line and column', async () => {
   )
 })
 
-test('a semantic error names file, line and key', () => {
+test('a semantic error names the file, line and key', () => {
   const document = parseToml('[[exec.allow]]\n[[exec.allow.commands]]\nargv = []\n', 'acl.toml', 'bad_acl')
   const error = tomlError('bad_acl', document, ['exec', 'allow', 0, 'commands', 0, 'argv'], 'must not be empty')
   assert.equal(error.message, 'acl.toml:3: exec.allow[0].commands[0].argv: must not be empty')
   assert.deepEqual(error.data, { file: 'acl.toml', line: 3, key: 'exec.allow[0].commands[0].argv' })
 })
 
-test('a missing TOML file is not_found; a directory or bytes that are not UTF-8 are bad', async () => {
+test('a missing TOML file gives not_found, and a directory or invalid UTF-8 gives bad_acl', async () => {
   await rejectsWith(readToml(join(dir, 'none.toml'), 'bad_acl'), 'not_found', /none\.toml/)
   await rejectsWith(readToml(dir, 'bad_acl'), 'bad_acl', /is a directory: name a file \(EISDIR\)/)
   await writeFile(join(dir, 'b.toml'), Buffer.from([0x61, 0x3d, 0x22, 0xff, 0x22]))
   await rejectsWith(readToml(join(dir, 'b.toml'), 'bad_acl'), 'bad_acl', /UTF-8/)
 })
 
-test('a text without quotes is shown, with the quotes that it needs', () => {
+test('the error about a text without quotes shows the text with quotes', () => {
   for (const [text, bare] of [
     ['a = 1\nargv = [uptime]\n', 'uptime'],
     ['argv = ["df", disk]', 'disk'],

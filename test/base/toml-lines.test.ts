@@ -41,7 +41,7 @@ argv = ["true"]
 x = 1
 `
 
-test('finds every key, table and element of nested arrays of tables', () => {
+test('linesOf finds every key, table and element of nested arrays of tables', () => {
   const at = (...path: (string | number)[]): number => linesOf(ACL)(path)
   assert.equal(at('exec'), 2)
   assert.equal(at('exec', 'enabled'), 3)
@@ -59,34 +59,34 @@ test('finds every key, table and element of nested arrays of tables', () => {
   assert.equal(at('other', 'dotted.key', 'x'), 33)
 })
 
-test('a missing key has the line of what should hold it', () => {
+test('a missing key gets the line of its parent', () => {
   assert.equal(linesOf(ACL)(['exec', 'allow', 1, 'machine_id']), 24)
   assert.equal(linesOf(ACL)(['exec', 'nothing']), 2)
   assert.equal(linesOf(ACL)(['nothing']), 1)
   assert.equal(linesOf(ACL)([]), 1)
 })
 
-test('counts lines that end in carriage return and line feed', () => {
+test('linesOf counts lines that end in carriage return and line feed', () => {
   assert.equal(linesOf('a = 1\r\n\r\n[b]\r\nc = "x"\r\n')(['b', 'c']), 4)
 })
 
-test('strings of all four kinds do not hide what follows them', () => {
+test('a key after strings of all four kinds is found', () => {
   const text = `a = "x # \\" [t]"\nb = 'y [t] \\'\nc = """z\n"" \\""" [t]\n"""\nd = '''w\n''[t]'''\ne = 1\n`
   assert.equal(linesOf(text)(['e']), 8)
 })
 
-test('an inline table over arrays over lines gives each element its own', () => {
+test('each inline table in an array over several lines gets its own line', () => {
   const text = 'allow = [\n  { argv = ["a"] },\n  { argv = ["b",\n    "c"] },\n]\n'
   assert.equal(linesOf(text)(['allow', 1, 'argv', 1]), 4)
 })
 
-test('ends on any text, TOML or not', () => {
+test('linesOf ends for any text, valid TOML or not', () => {
   fc.assert(
     fc.property(fc.string({ unit: fc.constantFrom(...'[]{}="\'#,.a1\n\\ '), maxLength: 60 }), (text) => linesOf(text)(['a', 'b', 0]) >= 1),
   )
 })
 
-test('finds every top-level key of any document our writer can make', () => {
+test('linesOf finds every top-level key of any document that the writer can make', () => {
   const value = fc.oneof(fc.string(), fc.integer(), fc.boolean(), fc.array(fc.string(), { maxLength: 4 }))
   const key = fc.string({ minLength: 1, maxLength: 8 }).filter((text) => text !== '__proto__')
   fc.assert(
@@ -97,7 +97,7 @@ test('finds every top-level key of any document our writer can make', () => {
   )
 })
 
-test('a text is read once, however many lines of it are asked for', (t) => {
+test('a text is parsed once, however many lines are requested', (t) => {
   const lineOf = linesOf(ACL)
   assert.equal(lineOf(['exec', 'nothing']), 2)
   const { mock } = t.mock.method(RegExp.prototype, 'exec')

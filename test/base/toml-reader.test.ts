@@ -9,13 +9,13 @@ const readerOf = (text: string): { toml: TomlReader; value: Record<string, unkno
   return { toml: new TomlReader(document, 'bad_config'), value: document.value }
 }
 
-/** What a reader of one key makes of a value, and what it says. */
+/** The result of a reader for the value of one key, and its problems. */
 const readOne = <T>(literal: string, read: (toml: TomlReader, value: unknown) => T): { value: T; problems: readonly string[] } => {
   const { toml, value } = readerOf(`key = ${literal}\n`)
   return { value: read(toml, value['key']), problems: toml.problems }
 }
 
-/** The literal is refused with one problem, which names its place. */
+/** Asserts that the literal is refused with one problem, which names its place. */
 const refuses = <T>(literal: string, read: (toml: TomlReader, value: unknown) => T, reason: RegExp): void => {
   const { value, problems } = readOne(literal, read)
   assert.equal(value, null, literal)
@@ -30,7 +30,7 @@ const text = (toml: TomlReader, value: unknown) => toml.text(['key'], value)
 const path = (toml: TomlReader, value: unknown) => toml.absolutePath(['key'], value)
 const strings = (toml: TomlReader, value: unknown) => toml.strings(['key'], value)
 
-/** One of each kind of value that TOML has. */
+/** One value of each type in TOML. */
 const VALUES = [
   'true',
   '5',
@@ -48,7 +48,7 @@ const VALUES = [
 ]
 const except = (...right: string[]): string[] => VALUES.filter((literal) => !right.includes(literal))
 
-test('a value of the right kind is read, and what is absent is null without a problem', () => {
+test('a value of the right type is read, and an absent value is null without a problem', () => {
   assert.deepEqual(readOne('true', boolean), { value: true, problems: [] })
   assert.deepEqual(readOne('false', boolean), { value: false, problems: [] })
   assert.deepEqual(readOne('5', whole), { value: 5, problems: [] })
@@ -62,7 +62,7 @@ test('a value of the right kind is read, and what is absent is null without a pr
   assert.deepEqual(toml.problems, [])
 })
 
-test('a value of every other kind is refused', () => {
+test('a value of every other type is refused', () => {
   for (const literal of except('true')) refuses(literal, boolean, /must be true or false, not /)
   for (const literal of except('5')) refuses(literal, whole, /must be a whole number from 1 to 10, not /)
   for (const literal of except('"text"')) refuses(literal, text, /must be a string, not /)
@@ -70,7 +70,7 @@ test('a value of every other kind is refused', () => {
   for (const literal of except('["a"]')) refuses(literal, strings, /must be a list of strings, not /)
 })
 
-test('a whole number has its bounds, and a float is none however whole it looks', () => {
+test('a whole number must be within its bounds, and a float is refused even if it has no fraction', () => {
   for (const literal of ['1', '10', '0x0a', '0b1', '+7', '1_0']) assert.deepEqual(readOne(literal, whole).problems, [], literal)
   for (const literal of ['0', '-1', '11', '9007199254740993', '-9223372036854775808']) refuses(literal, whole, /not -?\d+$/)
   refuses('4.0', whole, /not 4\.0$/)
@@ -81,19 +81,19 @@ test('a whole number has its bounds, and a float is none however whole it looks'
   refuses('9007199254740992', large, /must be a whole number/)
 })
 
-test('an empty text and one with a control character are refused, the character unseen', () => {
+test('an empty text and a text with a control character are refused, without showing the character', () => {
   refuses('""', text, /is empty$/)
   for (const character of ['\\u0000', '\\n', '\\t', '\\u001b[31m', '\\u007f', '\\u009b'])
     refuses(`"a${character}b"`, text, /contains a control or invisible character$/)
   assert.equal(readOne('"grüße 🙂"', text).value, 'grüße 🙂')
 })
 
-test('a path that is not absolute is refused, and nobody gets it', () => {
+test('a path that is not absolute is refused and not returned', () => {
   for (const literal of ['"srv/app"', '"./srv"', '"../srv"', '"~/srv"', '"."'])
     refuses(literal, path, /^a\.toml:1: key: ".*" must be an absolute path$/)
 })
 
-test('an array of tables is written as one', () => {
+test('an array of tables must be written as [[a.b]]', () => {
   const { toml, value } = readerOf('[[a.b]]\nc = 1\n[[a.b]]\nc = 2\n')
   const table = toml.table(['a'], value['a'], ['b'])
   assert.equal(toml.tables(['a', 'b'], table?.['b']).length, 2)
@@ -105,7 +105,7 @@ test('an array of tables is written as one', () => {
   }
 })
 
-test('a table is a table, and every key of it must be known', () => {
+test('a table must be a table, and may have known keys only', () => {
   const { toml, value } = readerOf('[a]\nb = 1\nx = 2\n"y z" = 3\n')
   assert.deepEqual({ ...toml.table(['a'], value['a'], ['b', 'c']) }, { b: 1n, x: 2n, 'y z': 3n })
   assert.deepEqual(toml.problems, ['a.toml:3: a.x: unknown key. Did you mean b?', 'a.toml:4: a.y z: unknown key; known keys: b, c'])
@@ -117,7 +117,7 @@ test('a table is a table, and every key of it must be known', () => {
   }
 })
 
-test('keys that every object has are as unknown as any other', () => {
+test('names that every object has are unknown keys like any other', () => {
   for (const key of ['__proto__', 'constructor', 'toString', 'hasOwnProperty']) {
     const { toml, value } = readerOf(`[a]\n${key} = { b = true }\n`)
     const table = toml.table(['a'], value['a'], ['b'])
@@ -126,7 +126,7 @@ test('keys that every object has are as unknown as any other', () => {
   }
 })
 
-test('all problems and warnings are kept in order, each with its file, its line and its key', () => {
+test('all problems and warnings are kept in order, each with its file, line and key', () => {
   const { toml } = readerOf('# ours\n\n[a]\nb = [\n  "x",\n  "y",\n]\n[[c.d]]\n[[c.d]]\ne = 1\n')
   toml.problem(['a', 'b', 1], 'is wrong')
   toml.warning(['c', 'd', 1, 'e'], 'is odd')
@@ -142,7 +142,7 @@ test('all problems and warnings are kept in order, each with its file, its line 
   assert.deepEqual(toml.warnings, ['a.toml:10: c.d[1].e: is odd'])
 })
 
-test('a value is named as the operator would recognise it, and at no great length', () => {
+test('a value is shown as the operator wrote it, and shortened if it is long', () => {
   const names: [unknown, string][] = [
     ['a\n"b"', '"a\\n\\"b\\""'],
     ['x'.repeat(81), `"${'x'.repeat(80)}…"`],
@@ -158,7 +158,7 @@ test('a value is named as the operator would recognise it, and at no great lengt
   for (const [value, name] of names) assert.equal(nameOf(value), name)
 })
 
-test('what is frozen is frozen through and through', () => {
+test('deepFreeze also freezes nested values', () => {
   const value = deepFreeze({ a: [{ b: [1] }], c: null, d: 'x' })
   for (const part of [value, value.a, value.a[0], value.a[0]?.b]) assert.ok(Object.isFrozen(part))
   assert.throws(() => value.a[0]?.b.push(2), TypeError)

@@ -6,7 +6,7 @@ import { quote as clientQuote } from '../../src/sdk/errors.ts'
 import { argvSummary } from '../../src/executor/exec-counters.ts'
 import { quote } from '../../src/policy/tokens.ts'
 
-/** Unicode's own classes, one code point at a time; what is assigned, as fonts of tomorrow show what is not. */
+/** Unicode's own classes, checked for one code point at a time. They include code points that are not assigned yet. */
 const HIDDEN = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}]/u
 
 const everyCodePoint = function* (): Generator<string> {
@@ -17,9 +17,9 @@ const everyHidden = function* (): Generator<string> {
   for (const character of everyCodePoint()) if (HIDDEN.test(character)) yield character
 }
 
-test('no character that hides is left by anything that shows foreign text', () => {
+test('all functions that show untrusted text remove or escape every invisible character', () => {
   let count = 0
-  // Each of them for itself would be said a hundred thousand times.
+  // A separate message for each character would give a hundred thousand messages.
   const left = new Map<string, string>()
   for (const hidden of everyHidden()) {
     count += 1
@@ -39,7 +39,7 @@ test('no character that hides is left by anything that shows foreign text', () =
   assert.ok(count > 140_000, `only ${count}`)
 })
 
-test('what a person reads stays as it is', () => {
+test('readable text stays unchanged', () => {
   for (const text of ['plain text', 'Grüße, 世界', 'עברית العربية', '£ € § ÷ ½', '👍']) {
     assert.ok(isVisible(text), text)
     assert.equal(quote(text), `"${text}"`)
@@ -48,18 +48,18 @@ test('what a person reads stays as it is', () => {
   }
 })
 
-test('JSON reads back as the same value, and the space between its values stays', () => {
+test('visible JSON parses to the same value, and the space between its values stays', () => {
   const value = { 'a\u202eb': ['\u{e0041}', '\u034f\u3164\ufe0f', '\ud800', 'tab\tand\nline', 'é漢🙂'] }
   for (const text of [JSON.stringify(value), JSON.stringify(value, null, 2)]) assert.deepEqual(JSON.parse(visibleJson(text)), value)
   assert.equal(visibleJson('{\n  "a": "\u{e0041}"\n}'), '{\n  "a": "\\udb40\\udc41"\n}')
 })
 
-test('output on a terminal keeps joiners, variations of emoji and private glyphs, and hides nothing else', () => {
+test('terminal output keeps joiners, emoji variations and private glyphs, and escapes other invisible characters', () => {
   for (const text of ['👩‍💻 ✔️', 'می‌خواهم', '\ue0b0 branch']) assert.equal(shown(text), text)
   assert.equal(shown('a\u3164\u{e0041}\u00ad\u034f'), 'a\\u3164\\u{e0041}\\xad\\u034f')
 })
 
-test('a token that a human decides about shows every blank that looks like none, and every space behind a space', () => {
+test('a token for an approver shows unusual blanks, and each space after a space, as escapes', () => {
   const blanks = [...everyCodePoint()].filter((character) => character !== ' ' && /\p{Zs}/u.test(character))
   assert.ok(blanks.length > 10)
   for (const blank of [...blanks, '\u2800', '\u3164', '\uffa0', '\u{13441}', '\u{13442}', '\u{16fe4}', '\u{1d159}']) {
@@ -70,7 +70,7 @@ test('a token that a human decides about shows every blank that looks like none,
   assert.equal(shownToken('a   b '), '"a \\x20\\x20b "')
 })
 
-test('a token that a human decides about shows what hides, whatever stands before it', () => {
+test('a token for an approver shows invisible characters as escapes, regardless of the characters before them', () => {
   for (const hidden of everyHidden())
     for (const before of ['', 'a', 'अ']) {
       const text = shownToken(`${before}${hidden}`)
@@ -78,7 +78,7 @@ test('a token that a human decides about shows what hides, whatever stands befor
     }
 })
 
-test('a mark that belongs to no letter of its script, and one that is too many, stands there as text', () => {
+test('a combining mark without a letter of its script, and one too many, is shown as an escape', () => {
   for (const [text, shown] of [
     ['\u0301a', '"\\u0301a"'],
     ['e\u0301', '"e\\u0301"'],
@@ -92,7 +92,7 @@ test('a mark that belongs to no letter of its script, and one that is too many, 
     assert.equal(shownToken(text), shown)
 })
 
-test('a token ends where its quote ends, reads back as it was, and turns nothing around', () => {
+test('a shown token ends with its quote, reads back unchanged, and does not reverse text', () => {
   assert.equal(shownToken('a"b\\n\n\r\t'), '"a\\"b\\\\n\\n\\r\\t"')
   assert.equal(shownToken('אב'), '"\\u05d0\\u05d1"')
   assert.equal(shownToken('\u202egpj.sh'), '"\\u202egpj.sh"')
@@ -105,7 +105,7 @@ test('a token ends where its quote ends, reads back as it was, and turns nothing
     assert.equal(read(shownToken(text)), text)
 })
 
-test('letters that may look like others are named', () => {
+test('letters that may look like others are reported', () => {
   assert.deepEqual(strangeLetters('p\u0430ss'), ['U+0430'])
   assert.deepEqual(strangeLetters('plain'), [])
   assert.deepEqual(strangeLetters('a\u202eb'), [])
