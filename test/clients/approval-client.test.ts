@@ -13,7 +13,7 @@ import { tempDir } from '../support/temp-dir.ts'
 
 const PENDING = { question_id: `q_${'A'.repeat(22)}`, question: questionOf(), asked_at_ms: 1, expires_at_ms: 2, engine: 'x0x mcp' }
 
-test('a human proves to hold the operator key, is let in, and each answer goes to its request', async (t) => {
+test('an approver who proves to hold the operator key is accepted, and each answer goes to its request', async (t) => {
   const seen: unknown[] = []
   const { paths } = await scriptedDesk(
     t,
@@ -47,7 +47,7 @@ test('a human proves to hold the operator key, is let in, and each answer goes t
   ])
 })
 
-test('who decides too late is told who won', async (t) => {
+test('a decision that comes too late is refused with the winning decision and its approver', async (t) => {
   const { paths } = await scriptedDesk(
     t,
     welcoming(() => ({ code: 'conflict', message: 'too late', won_by: 'human:page', decision: 'deny' })),
@@ -60,7 +60,7 @@ test('who decides too late is told who won', async (t) => {
   })
 })
 
-test('what holds the socket and not the key is not taken for the desk: nothing that it says is believed', async (t) => {
+test('a line with another key, a reflected line, and an old or future line are not accepted', async (t) => {
   for (const [how, sealing] of [
     ['another key', { key: randomBytes(32) }],
     ['our own line sent back', { direction: 'to_desk' as const }],
@@ -72,7 +72,7 @@ test('what holds the socket and not the key is not taken for the desk: nothing t
   }
 })
 
-test('a line that comes twice, one that is none of the protocol, and one that is too long end the connection and every request', async (t) => {
+test('a repeated, invalid or overlong line ends the connection and all requests', async (t) => {
   for (const line of [
     (sealed: (body: object) => string) =>
       sealed({ type: 'settled', question_id: PENDING.question_id, decision: 'allow', by: 'x' }).repeat(2),
@@ -97,14 +97,14 @@ test('a line that comes twice, one that is none of the protocol, and one that is
   }
 })
 
-test('a desk that speaks another version or greets with anything else is refused', async (t) => {
+test('an approval service with another version or another greeting is refused', async (t) => {
   for (const hello of ['{"type":"hello","version":2,"nonce":"x"}\n', 'SSH-2.0\n', '{}\n']) {
     const { paths } = await scriptedDesk(t, () => undefined, { hello: () => hello })
     await assert.rejects(openDesk(paths, 'a test'), { code: 'malformed' })
   }
 })
 
-test('a desk that goes away ends what waits for it, and says what to look at', async (t) => {
+test('if the approval service disconnects, waiting requests fail and name x0x approvals history', async (t) => {
   const { paths } = await scriptedDesk(
     t,
     welcoming((_body, { socket }) => {
@@ -116,7 +116,7 @@ test('a desk that goes away ends what waits for it, and says what to look at', a
   await assert.rejects(desk.pending(), { code: 'daemon_unreachable', message: /x0x approvals history/ })
 })
 
-test('a desk that is paused is given up, and what waits for it is told so', async (t) => {
+test('if the approval service does not answer in time, the client disconnects and waiting requests fail', async (t) => {
   const asked = Promise.withResolvers<void>()
   const { paths } = await scriptedDesk(
     t,
@@ -137,12 +137,12 @@ test('a desk that is paused is given up, and what waits for it is told so', asyn
   assert.match((await desk.closed).message, /does not answer/)
 })
 
-test('a human whom the desk does not let in is told which key it wants', async (t) => {
+test('an approver that is refused gets an error that names operator.key', async (t) => {
   const { paths } = await scriptedDesk(t, ({ socket }) => socket.destroy())
   await assert.rejects(openDesk(paths, 'a test'), { code: 'operator_proof_required', message: /operator\.key/ })
 })
 
-test('without a desk, without the key, and where others may connect, nobody is asked, and what to do is said', async (t) => {
+test('a missing approval service, a missing key and an open socket give different errors', async (t) => {
   const dir = await tempDir(t)
   const paths = pathsIn(dir)
   await assert.rejects(openDesk(paths, 'a test'), { code: 'daemon_unreachable', message: /start x0xd --init, or x0x desk/ })

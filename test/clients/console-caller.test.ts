@@ -9,7 +9,7 @@ import { ABORTED_REPLY_MS, ConsoleCalls } from '../../src/clients/console.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-test('a call of a console that was aborted, and whose host says nothing, ends, and so does its connection', async (t) => {
+test('an aborted console call and its connection end even if the host does not answer', async (t) => {
   const path = join(await tempDir(t), 'console.sock')
   const server = createServer()
   await listenAt(server, { kind: 'unix', path }, 'somebody listens there')

@@ -9,7 +9,7 @@ import { httpCall, type HttpCall } from '../../src/clients/http1.ts'
 
 const GET: HttpCall = { method: 'GET', path: '/x', headers: { host: 'localhost' } }
 
-/** A server of bare bytes; answers where it listens. */
+/** A server that sends raw bytes. Returns its address. */
 const bare = async (t: TestContext, serve: (socket: Socket) => void): Promise<{ host: string; port: number }> => {
   const sockets = new Set<Socket>()
   const server = createServer((socket) => {
@@ -26,7 +26,7 @@ const bare = async (t: TestContext, serve: (socket: Socket) => void): Promise<{ 
   return { host: '127.0.0.1', port: (server.address() as AddressInfo).port }
 }
 
-/** The answer to GET /x of a server that sends these bytes, cut into pieces of so many, and ends. */
+/** The answer to GET /x of a server that sends this text in pieces of this size, and closes the connection. */
 const answer = async (t: TestContext, text: string, piece = text.length): Promise<{ status: number; body: string }> => {
   const to = await bare(t, (socket) => {
     socket.setNoDelay()
@@ -47,7 +47,7 @@ const answer = async (t: TestContext, text: string, piece = text.length): Promis
 const PLAIN = 'HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello'
 const CHUNKED = 'HTTP/1.1 201 Created\r\nTransfer-Encoding: Chunked\r\n\r\n5\r\nhello\r\n6;a=b\r\n world\r\n0\r\nx-end: 1\r\n\r\n'
 
-test('a body has its length, its chunks or the end of the connection, however the bytes are cut', async (t) => {
+test('a body ends by its length, its last chunk or the end of the connection, however the bytes are split', async (t) => {
   for (const piece of [1, 2, 3, 7, 1000]) {
     assert.deepEqual(await answer(t, PLAIN, piece), { status: 200, body: 'hello' })
     assert.deepEqual(await answer(t, CHUNKED, piece), { status: 201, body: 'hello world' })
@@ -57,20 +57,20 @@ test('a body has its length, its chunks or the end of the connection, however th
   }
 })
 
-test('an answer that is cut short is no answer', async (t) => {
+test('an answer that is cut short gives ECONNRESET', async (t) => {
   for (const text of [PLAIN, CHUNKED])
     for (let length = 0; length < text.length; length += 1)
       await assert.rejects(answer(t, text.slice(0, length)), { code: 'ECONNRESET' }, JSON.stringify(text.slice(0, length)))
 })
 
-test('a line of 16 KiB is read, and no longer one', async (t) => {
-  // With what stands around it the line has 16,384 bytes.
+test('a status line of 16 KiB is read', async (t) => {
+  // The rest of the line makes up 16,384 bytes.
   const head = `HTTP/1.1 200 ${'x'.repeat(16 * 1024 - 15)}\r\n`
   assert.equal(head.length, 16 * 1024)
   assert.equal((await answer(t, `${head}\r\nbody`)).body, 'body')
 })
 
-test('what is no HTTP is EPROTO', async (t) => {
+test('an invalid HTTP answer, or a line above 16 KiB, gives EPROTO', async (t) => {
   for (const text of [
     'SSH-2.0-OpenSSH\r\n\r\n',
     'HTTP/2 200\r\n\r\n',
@@ -94,7 +94,7 @@ test('what is no HTTP is EPROTO', async (t) => {
     await assert.rejects(answer(t, text), { code: 'EPROTO' }, text.slice(0, 80))
 })
 
-test('nothing of a request can begin another', async (t) => {
+test('a header or path that could start another request is refused before anything is sent', async (t) => {
   const to = await bare(t, () => assert.fail('nothing may be sent'))
   for (const bad of [
     { ...GET, headers: { authorization: 'Bearer a\r\nx: y' } },
@@ -105,7 +105,7 @@ test('nothing of a request can begin another', async (t) => {
     await assert.rejects(httpCall(to, bad), { code: 'bad_request' })
 })
 
-test("Node's own server reads what is sent: a body, and one in chunks no faster than it is taken", async (t) => {
+test("Node's HTTP server reads requests with and without a body, and a streamed body in chunks", async (t) => {
   const server = createHttpServer((request, response) => {
     const parts: Buffer[] = []
     request.on('data', (part: Buffer) => parts.push(part))
@@ -134,7 +134,7 @@ test("Node's own server reads what is sent: a body, and one in chunks no faster 
   await assert.rejects(text({ ...GET, method: 'POST', stream: failing }), /the disk is gone/)
 })
 
-test('whoever reads slowly holds the other side back, and whoever stops closes the connection', async (t) => {
+test('a slow reader slows the server down, and a reader that stops closes the connection', async (t) => {
   let sent = 0
   const gone = Promise.withResolvers<void>()
   const blocked = Promise.withResolvers<void>()
@@ -143,7 +143,7 @@ test('whoever reads slowly holds the other side back, and whoever stops closes t
     socket.write('HTTP/1.1 200 OK\r\n\r\n')
     const chunk = Buffer.alloc(64 * 1024)
     const more = (): void => {
-      // A reader that took all would let this go on.
+      // A reader without backpressure would let this loop run on.
       for (;;) {
         sent += chunk.length
         if (sent > 64 * 1024 * 1024 || !socket.write(chunk)) break
@@ -163,7 +163,7 @@ test('whoever reads slowly holds the other side back, and whoever stops closes t
   await gone.promise
 })
 
-test('an early answer is heard while a body is still being sent', async (t) => {
+test('an early answer arrives while the body is still being sent', async (t) => {
   const to = await bare(t, (socket) => socket.once('data', () => socket.write('HTTP/1.1 413 too much\r\ncontent-length: 2\r\n\r\nno')))
   const endless = new Readable({ read: () => void endless.push('x'.repeat(1000)) })
   const { status, body } = await httpCall(to, { ...GET, method: 'POST', stream: endless })
@@ -172,7 +172,7 @@ test('an early answer is heard while a body is still being sent', async (t) => {
   endless.destroy()
 })
 
-test('the headers of interim answers are handed on, in order and before the answer', async (t) => {
+test('the headers of interim answers are passed on in order, before the answer', async (t) => {
   const interim = ['one', 'two'].map((text) => `HTTP/1.1 103 Early Hints\r\nx-state: ${text}\r\n\r\n`).join('')
   const to = await bare(t, (socket) => socket.once('data', () => socket.end(`${interim}${PLAIN}`)))
   const heard: (string | undefined)[] = []
@@ -180,7 +180,7 @@ test('the headers of interim answers are handed on, in order and before the answ
   assert.deepEqual([status, heard], [200, ['one', 'two']])
 })
 
-test('a signal ends the call before its answer and in the middle of it', async (t) => {
+test('a signal ends the call before its answer and during the answer', async (t) => {
   const quiet = await bare(t, () => undefined)
   const first = new AbortController()
   const waiting = httpCall(quiet, { ...GET, signal: first.signal })
@@ -197,7 +197,7 @@ test('a signal ends the call before its answer and in the middle of it', async (
   )
 })
 
-test('a call that is over, or found nobody, leaves nothing at the signal: whoever asks again and again is not warned of a leak', async (t) => {
+test('a finished or failed call removes its listener from the signal, so that listeners do not accumulate', async (t) => {
   const { signal } = new AbortController()
   await assert.rejects(httpCall({ path: '/nonexistent/socket' }, { ...GET, signal }), { code: 'ENOENT' })
   const to = await bare(t, (socket) => socket.once('data', () => socket.end(PLAIN)))

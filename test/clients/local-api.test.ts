@@ -7,7 +7,7 @@ import { test } from 'node:test'
 import { LocalApi } from '../../src/clients/daemon.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-test('an answer that is no JSON, or is cut short, is that of no daemon', async (t) => {
+test('an answer that is not JSON, or is cut short, gives daemon_unreachable', async (t) => {
   const server = createServer((request, response) => {
     if (request.url === '/html') return response.end('<!DOCTYPE html>')
     response.writeHead(200, { 'content-length': 100 }).write('{')
@@ -22,7 +22,7 @@ test('an answer that is no JSON, or is cut short, is that of no daemon', async (
   await assert.rejects(api.json({ method: 'GET', path: '/cut' }), { code: 'daemon_unreachable', message: /broke off/ })
 })
 
-test('what a daemon of another release has no route for is told apart from what is not there', async (t) => {
+test('a route that the daemon lacks has another error message than a missing object', async (t) => {
   const server = createServer((request, response) => {
     const known = request.url === '/routes'
     response.writeHead(known ? 200 : 404, { 'content-type': 'application/json' })

@@ -13,7 +13,7 @@ const PEERS = [
   { agent_id: null, machine_id: id('dddddd'), name: null },
 ]
 
-test('a machine is named by its id, by the beginning of one of that agent, or by what it calls itself', () => {
+test('a machine is found by its ID, by the start of its ID, or by its name, among those of the agent', () => {
   const ofBob = machinesOf('bob', CONTACTS, PEERS)
   assert.deepEqual(
     ofBob.map(({ machine_id }) => machine_id),
@@ -29,7 +29,7 @@ test('a machine is named by its id, by the beginning of one of that agent, or by
   assert.deepEqual(said, [id('f00'), PINNED, SEEN, SEEN], 'a stranger who calls itself so is not meant')
 })
 
-test('what is no machine of the agent, too short, or several is refused with those that there are', () => {
+test("an unknown, short or ambiguous machine is refused with a list of the agent's machines", () => {
   const ofBob = machinesOf('bob', CONTACTS, PEERS)
   for (const text of ['cccccc', 'aaaaa', '', 'desk'])
     assert.throws(() => machineNamed(text, ofBob), {

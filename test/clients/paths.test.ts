@@ -7,14 +7,14 @@ import { test } from 'node:test'
 import { isMachineMeant, startWords } from '../../src/clients/paths.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-test('a daemon without a configuration is started with --init, another as it is', async (t) => {
+test('a daemon without a configuration is started with --init, and another daemon without it', async (t) => {
   const dataDir = await tempDir(t)
   assert.deepEqual(startWords({ name: null, dataDir }), ['x0xd', '--data-dir', dataDir, '--init'])
   await writeFile(join(dataDir, 'config.toml'), '')
   assert.deepEqual(startWords({ name: null, dataDir }), ['x0xd', '--data-dir', dataDir])
 })
 
-test("the machine's daemon is meant where the user chose none and has none", async (t) => {
+test("commands use the machine's daemon if the user selects no other and has no data directory", async (t) => {
   const home = await tempDir(t)
   const before = process.env['HOME']
   process.env['HOME'] = home

@@ -10,7 +10,7 @@ import { questionOf } from '../support/approval-request.ts'
 
 const textOf = (...of: Parameters<typeof questionLines>): string => questionLines(...of).join('\n')
 
-test('a question is shown whole: who asks and what proves it, where it runs, every token with its number, directory, variables, stdin, which rule missed', () => {
+test('an approval request shows the requester, its proof, the target, all tokens and the settings of the run', () => {
   assert.deepEqual(questionLines(questionOf({ env_names: ['CI', 'TOKEN'], session_id: 's1' }), 120), [
     'asked by    "reviewer" through mcp, session "s1" (an unverified label)',
     'runs on     this host (gateway)',
@@ -28,7 +28,7 @@ test('a question is shown whole: who asks and what proves it, where it runs, eve
   ])
 })
 
-test('what is there only sometimes is shown where it is: script, what a wrapper starts, what nobody can know, always asks, other approvers', () => {
+test('an approval request shows optional facts: script, programs, warnings, always_ask and approvers', () => {
   const text = textOf(
     questionOf({
       argv: ['sh', 'deploy.sh'],
@@ -58,7 +58,7 @@ test('what is there only sometimes is shown where it is: script, what a wrapper 
     assert.ok(text.split('\n').includes(line), line)
 })
 
-test('no token, name or path of a question can write a line of ours, move the cursor or hide a part of itself', () => {
+test('no text in an approval request can add a line, move the cursor or hide a part of itself', () => {
   const hostile = '"\n         1  "true\u001b[2K\u001b[1A\u202etxt\u2066\u200b\u00a0\u2800\u{e0041}\r'
   const question = questionOf({
     argv: ['sh', hostile],
@@ -83,7 +83,7 @@ test('no token, name or path of a question can write a line of ours, move the cu
   )
 })
 
-test('a long token is cut where the terminal would cut it, and what goes on is marked: nothing is left out', () => {
+test('a long token wraps at the width of the terminal with marked continuation lines, and stays complete', () => {
   const token = Array.from({ length: 500 }, (_one, at) => String(at)).join(',')
   for (const columns of [20, 80, 200, 4_000]) {
     const lines = questionLines(questionOf({ argv: ['echo', token] }), columns)
@@ -95,7 +95,7 @@ test('a long token is cut where the terminal would cut it, and what goes on is m
   }
 })
 
-test('letters of other scripts are named beside their token', () => {
+test('letters of other scripts are listed next to their token', () => {
   assert.ok(
     questionLines(questionOf({ argv: ['cat', '/etc/p\u0430sswd'] })).includes(
       `${' '.repeat(12)}not ASCII, and may look like others: U+0430`,
@@ -104,7 +104,7 @@ test('letters of other scripts are named beside their token', () => {
   assert.ok(!textOf(questionOf()).includes('not ASCII'))
 })
 
-test('what is too long to be read whole is told apart, however it is made long', () => {
+test('an approval request that is too long to read cannot be allowed, whichever part is long', () => {
   assert.equal(unallowable(questionOf()), null)
   assert.equal(unallowable(questionOf({ argv: ['x', 'a'.repeat(MAX_SHOWN_QUESTION / 2)] })), null)
   assert.match(unallowable(questionOf({ argv: ['x', 'a'.repeat(MAX_SHOWN_QUESTION)] })) ?? '', /too long/)
@@ -113,7 +113,7 @@ test('what is too long to be read whole is told apart, however it is made long',
   assert.match(unallowable(questionOf({ env_names: ['a'.repeat(MAX_SHOWN_QUESTION)] })) ?? '', /too long/)
 })
 
-test('what cannot be shown cannot be allowed: stdin that is open, long or no text, and values without room', () => {
+test('an approval request with open, long or binary stdin, or with long variables, cannot be allowed', () => {
   const sha256 = 'e'.repeat(64)
   const problemOf = (fields: Parameters<typeof questionOf>[0]): string => unallowable(questionOf(fields)) ?? 'none'
   assert.match(problemOf({ stdin: 'open' }), /stays open/)
@@ -127,12 +127,12 @@ test('what cannot be shown cannot be allowed: stdin that is open, long or no tex
   assert.equal(problemOf({ variables: valuesOf(1, 2) }), 'none')
 })
 
-test('a countdown counts whole seconds, and never below none', () => {
+test('a countdown shows whole seconds, and never less than zero', () => {
   assert.equal(countdown(10_000, 8_999), '2 s')
   assert.equal(countdown(10_000, 11_000), '0 s')
 })
 
-test('what a host that asks for an approval says of its asker is shown as its word', () => {
+test('a requester that only another host names is shown as a statement of that host', () => {
   const [host, named] = ['e'.repeat(64), '1'.repeat(64)]
   const asker = { kind: 'mesh', agent_id: named, machine_id: '2'.repeat(64), name: null } as const
   const text = questionLines(questionOf({ door: 'mesh', asker, target: { host: 'node', agent_id: host } }), 400).join('\n')
@@ -152,7 +152,7 @@ const FILE = {
   owner: null,
 } as const
 
-test('a file command is one sentence, in which no name can steer a terminal or imitate a fact', () => {
+test('a file command is one sentence, and file names cannot control the terminal or imitate a fact', () => {
   const lines = (file: Partial<RequestedFile>): string[] =>
     questionLines(questionOf({ argv: ['@write'], file: { ...FILE, ...file } }), 1_000)
   const wants = (file: Partial<RequestedFile>): string => lines(file).find((line) => line.startsWith('wants to')) ?? ''

@@ -7,14 +7,14 @@ import { TerminalBody } from '../../src/clients/terminal-call.ts'
 const TERMINAL = { columns: 80, rows: 24, term: 'dumb' }
 const bodyOf = (): TerminalBody => new TerminalBody({ agent: 'bob', argv: ['sh'], request_id: 'r', terminal: TERMINAL })
 
-/** Lines that the daemon takes now. */
+/** The lines that the daemon reads now. */
 const taken = (body: TerminalBody): object[] =>
   String(body.read() ?? '')
     .split('\n')
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line) as object)
 
-test('the first line is the request, and each input is a line', () => {
+test('the first line is the request, and each input is one line', () => {
   const body = bodyOf()
   assert.equal(body.type(Buffer.from('ls\n')), true)
   body.resize({ columns: 100, rows: 30 })
@@ -27,7 +27,7 @@ test('the first line is the request, and each input is a line', () => {
   assert.deepEqual(JSON.parse(body.head), request)
 })
 
-test('while the daemon takes nothing, ten thousand sizes are one, and typing waits', async () => {
+test('while the daemon does not read, ten thousand size changes become one, and typing waits', async () => {
   const body = bodyOf()
   while (body.type(Buffer.alloc(10_000, 'x')));
   const before = body.readableLength + body.writableLength
@@ -46,7 +46,7 @@ test('while the daemon takes nothing, ten thousand sizes are one, and typing wai
   )
 })
 
-test('a destroyed body takes everything and holds nobody up', async () => {
+test('a destroyed body accepts everything and blocks no writer', async () => {
   const body = bodyOf()
   while (body.type(Buffer.alloc(10_000, 'x')));
   const waiting = body.drained()
