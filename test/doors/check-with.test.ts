@@ -16,7 +16,7 @@ const refused = (value: unknown, message: RegExp): void =>
     (error) => isAppError(error, 'bad_request') && message.test(error.message),
   )
 
-test('a name that callers choose is refused where it cannot be taken, and never dropped', () => {
+test('an invalid field name chosen by the client is refused and not dropped', () => {
   assert.deepEqual(parseWith(paramsOf('exec.start'), start('{"CI": "1"}')).env, { CI: '1' })
   refused(start('{"CI": "1", "__proto__": "x"}'), /^env\.__proto__: is not a/)
   refused(start('{"\\u005f_proto__": {}}'), /^env\.__proto__: is not a/)
@@ -25,7 +25,7 @@ test('a name that callers choose is refused where it cannot be taken, and never 
   refused(start('{"CI": 1}'), /^env\.CI: expected a string, not 1$/)
 })
 
-test('a bound that is not kept is said, whatever the field is described as', () => {
+test('an error names the violated bound and the description of the field', () => {
   const schema = z.strictObject({
     count: z.int().min(1).max(64).describe('hosts at once (default 16)'),
     words: z.array(z.string()).min(1).max(2).describe('whom to ask'),
@@ -41,7 +41,7 @@ test('a bound that is not kept is said, whatever the field is described as', () 
     )
 })
 
-test('what may be one thing or another is described as both, and what is wrong inside of one is said of that', () => {
+test('an error for a union lists all alternatives, and an error inside one names its field', () => {
   const schema = z.strictObject({
     ids: z
       .array(

@@ -6,7 +6,7 @@ import { AppError } from '../../src/base/errors.ts'
 import { ExecutorSessions } from '../../src/doors/executor-sessions.ts'
 import type { SessionOpening } from '../../src/executor-api/local.ts'
 
-/** Sessions on an executor that names each after its target, and refuses `refused`. */
+/** Sessions on an executor that names each session after its target, and refuses the target `refused`. */
 const sessionsWith = (maxIdle: number) => {
   const open: string[] = []
   let opened = 0
@@ -29,7 +29,7 @@ const sessionsWith = (maxIdle: number) => {
   return { sessions, use, open }
 }
 
-test('one session serves all that ask for a key, and of those that nobody uses the oldest are closed, but for that of null', async () => {
+test('one session serves all users of a target, and the oldest idle ones are closed, except the local one', async () => {
   const { sessions, use, open } = sessionsWith(2)
   const { promise, resolve } = Promise.withResolvers<void>()
   const used = sessions.use('a', async () => promise)
@@ -40,14 +40,14 @@ test('one session serves all that ask for a key, and of those that nobody uses t
   resolve()
   await used
   await setImmediate()
-  // It was asked for before all others.
+  // The session of `a` is the oldest idle one.
   assert.deepEqual(open, ['here 2', 'd 5', 'e 6'])
   assert.equal(await use('b'), 'b 7')
   await setImmediate()
   assert.deepEqual(open, ['here 2', 'e 6', 'b 7'])
 })
 
-test('a session that was refused is asked for again, and the end closes all', async () => {
+test('a refused session is requested again, and close ends all sessions', async () => {
   const { sessions, use, open } = sessionsWith(2)
   for (let at = 0; at < 2; at++) {
     await assert.rejects(use('refused'), { code: 'forbidden_path' })

@@ -27,7 +27,7 @@ const assertWhole = (line: string): void => {
   assert.match(line, /\\u2028/)
 }
 
-test('REXD writes no raw line separator: answers, answers with content, and batches', () => {
+test('REXD writes no raw line separators in answers, answers with content and batches', () => {
   assertWhole(String(written(success(1, { path: TEXT }), '\n')))
   assertWhole(String(written(success(1, { content: new Base64(Buffer.from('x')), path: TEXT }))))
   const batch = new BatchAnswers({ room: { taken: 0 } }, { waits: false })
@@ -35,7 +35,7 @@ test('REXD writes no raw line separator: answers, answers with content, and batc
   assertWhole(batch.text ?? '')
 })
 
-test('the console, the approval service and the log write none', () => {
+test('the console, the approval service and the log write no raw line separators', () => {
   assertWhole(consoleLine({ output: TEXT }))
   const seal = new Seal({ key: new Uint8Array(32), role: 'human', serverNonce: 'n', side: 'desk', now: () => 1 })
   assertWhole(seal.line({ type: 'question', argv: [TEXT] }))
@@ -44,7 +44,7 @@ test('the console, the approval service and the log write none', () => {
   assertWhole(logged)
 })
 
-test('the client writes none into its requests', () => {
+test('the client writes no raw line separators in its requests', () => {
   const calls = new Calls()
   void calls.add({ method: 'fs.stat', params: { session_id: 's_1', path: TEXT }, accept: () => null })
   const text = calls.take({})?.text() ?? ''
@@ -52,7 +52,7 @@ test('the client writes none into its requests', () => {
   assert.doesNotMatch(text, /\n/)
 })
 
-test('REST answers and errors have none', async (t) => {
+test('REST answers and errors have no raw line separators', async (t) => {
   const door = await startDoor(t, {}, { displayName: TEXT })
   const { text, json } = await door.call('GET', '/agent')
   assertWhole(text)
@@ -62,7 +62,7 @@ test('REST answers and errors have none', async (t) => {
   assert.doesNotMatch(refused.text, SEPARATORS)
 })
 
-test('streams of REST and of the approval page have none', () => {
+test('streams of REST and of the approval page have no raw line separators', () => {
   const raw = (): PassThrough =>
     Object.assign(new PassThrough(), {
       setHeader: () => undefined,

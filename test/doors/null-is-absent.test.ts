@@ -12,7 +12,7 @@ import { readApprovalClientBody } from '../../src/protocol/desk/messages.ts'
 import { CAPABILITY_NAMES } from '../../src/protocol/rexd/fields.ts'
 import { startDoor } from '../support/rest-server.ts'
 
-/** The fields of an object schema that a sender may leave out. */
+/** The fields of an object schema that a client may omit. */
 const optionalFields = ({ shape }: z.ZodObject): [name: string, schema: z.ZodType][] =>
   Object.entries(shape as Record<string, z.ZodType>).filter(([, schema]) => schema.safeParse(undefined).success)
 
@@ -25,7 +25,7 @@ const assertTakesNull = (name: string, object: z.ZodObject): void => {
   }
 }
 
-test('null for an optional field is the same as no field, with its default, also within objects and lists', () => {
+test('null for an optional field counts as absent and gives its default, also in nested objects and lists', () => {
   const inner = z.strictObject({ a: z.int().optional(), b: z.string().default('usual') })
   const schema = nullIsAbsent(z.strictObject({ inner: inner.optional(), many: z.array(inner), kept: z.string().nullable().optional() }))
   assert.deepEqual(schema.parse({ inner: null, many: [{ a: null, b: null }], kept: null }), {
@@ -36,7 +36,7 @@ test('null for an optional field is the same as no field, with its default, also
   assert.deepEqual(schema.parse({ inner: { a: null }, many: [] }), { inner: { a: undefined, b: 'usual' }, many: [] })
 })
 
-test('null for a field that is required, and a wrong value, are refused as before', () => {
+test('null for a required field and an invalid value are refused', () => {
   const schema = nullIsAbsent(z.strictObject({ dir: z.string(), count: z.int().min(1).optional() }))
   const refused = (value: object): string => {
     const result = checkWith(schema, value)
@@ -47,17 +47,17 @@ test('null for a field that is required, and a wrong value, are refused as befor
   assert.equal(refused({ dir: '/', other: null }), 'other: unknown key')
 })
 
-test('every tool of x0x mcp takes null for each optional argument, and says so', () => {
+test('every tool of x0x mcp accepts null for each optional argument, and its schema says so', () => {
   const tools = toolsFor(new Set(CAPABILITY_NAMES))
   assert.ok(tools.length > 10)
   for (const { name, input } of tools) assertTakesNull(name, input)
 })
 
-test('every method of REXD takes null for each optional parameter, and says so', () => {
+test('every method of REXD accepts null for each optional parameter, and its schema says so', () => {
   for (const method of METHODS) assertTakesNull(method, paramsOf(method))
 })
 
-test('every body of REST takes null for each field that may be left out', async (t) => {
+test('every REST body accepts null for each optional field', async (t) => {
   const door = await startDoor(t)
   const { paths, components } = (await door.call('GET', '/openapi.json')).json
   type Body = { properties?: Record<string, object>; required?: string[]; $ref?: string; anyOf?: Body[] }
@@ -76,7 +76,7 @@ test('every body of REST takes null for each field that may be left out', async 
   assert.ok(looked > 20, String(looked))
 })
 
-test('the console and the approval service take null for a field that may be left out', () => {
+test('the console and the approval service accept null for each optional field', () => {
   const command = { whoami: 'Codex', dir: '/', exec: ['true'] }
   const nulls = { envs: null, stdin: null, timeout: null, clear_env: null, host: null, security: null, ask: null }
   const read = (value: object) => readConsoleLine(Buffer.from(JSON.stringify(value)))

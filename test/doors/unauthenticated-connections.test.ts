@@ -9,7 +9,7 @@ const MAX = 64
 
 const socketOf = (): Socket => new Duplex({ read: () => undefined, write: (_chunk, _encoding, done) => done() }) as unknown as Socket
 
-test('connections of one turn of the event loop are as bounded as any others, and the oldest go', () => {
+test('connections that arrive in one event loop turn count against the limit, and the oldest are closed', () => {
   const unproven = new UnauthenticatedConnections({ total: MAX, perAddress: 1 })
   const sockets = Array.from({ length: 2 * MAX }, socketOf)
   for (const socket of sockets) unproven.add(socket)

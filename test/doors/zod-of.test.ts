@@ -5,7 +5,7 @@ import * as z from 'zod'
 import { JsonField, record, text } from '../../src/protocol/json-table.ts'
 import { shapeOf, zodOf } from '../../src/doors/zod-of.ts'
 
-test('a field’s schema is made once, when it is first read, and is the one that checks', () => {
+test('the schema of a field is made once, at its first read, and a parse uses the same schema', () => {
   let made = 0
   const kind = new Proxy(record({ name: text }).kind, {
     get: (target, key) => {

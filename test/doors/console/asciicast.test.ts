@@ -8,12 +8,12 @@ import { Asciicast } from '../../../src/doors/console/asciicast.ts'
 import { parseEntry, type TranscriptEntry } from '../../../src/protocol/console/transcript.ts'
 import { entry } from '../../support/transcripts.ts'
 
-/** One before a line feed is part of the line's end only where both came together. */
+/** Removes carriage returns. One before a line feed is part of the line end only if both arrived in the same piece. */
 const withoutReturns = (text: string): string => text.replaceAll('\\x0d', '')
 
 type Event = [number, string, string]
 
-/** Reads a cast as its specification says a player does. */
+/** Reads a cast as the asciicast specification requires of players. */
 const read = (entries: readonly TranscriptEntry[]): { readonly header: Record<string, unknown>; readonly events: Event[] } => {
   const cast = new Asciicast()
   const text = cast.header('a title', entries[0] ?? null) + entries.map((one) => cast.events(one)).join('')
@@ -25,7 +25,7 @@ const read = (entries: readonly TranscriptEntry[]): { readonly header: Record<st
   return { header: header as Record<string, unknown>, events: events as Event[] }
 }
 
-test('a cast has the header of version 2, and the output at the times at which it came', () => {
+test('a cast has a version 2 header and gives each output its recorded time', () => {
   const one = entry({
     output: 'aé\nb',
     timing: [
@@ -58,7 +58,7 @@ test('a cast has the header of version 2, and the output at the times at which i
   ])
 })
 
-test('without a command, and without the fields that are ours, it is a cast as well', () => {
+test('a transcript without commands, and an entry without our own fields, are written as a valid cast', () => {
   assert.deepEqual(read([]).events, [])
   assert.equal(read([]).header['version'], 2)
   assert.deepEqual(
@@ -67,7 +67,7 @@ test('without a command, and without the fields that are ours, it is a cast as w
   )
 })
 
-test('property: whatever an entry says, time never goes back, all output is there, and nothing but our own bold is obeyed', () => {
+test('property: for any entries, times never decrease, all output is present, and no control sequence except our bold remains', () => {
   const count = fc.oneof(fc.nat(50), fc.nat(), fc.constant(Number.MAX_SAFE_INTEGER))
   const text = fc.string({ unit: 'binary', maxLength: 30 })
   const arbitrary = fc.record({

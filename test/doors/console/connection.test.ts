@@ -20,7 +20,7 @@ import { tempDir } from '../../support/temp-dir.ts'
 
 const REQUEST = { whoami: 'Codex', dir: '/', envs: {}, exec: ['true'] }
 
-/** Runs nothing: a test says when a command is over. */
+/** Executes nothing. The test decides when a command ends. */
 class FakeService implements ConsoleService {
   readonly asked: { request: ConsoleRequest; gone: AbortSignal; reply: (reply: ConsoleReply) => void }[] = []
   readonly attached = new Set<ConsoleSubscriber>()
@@ -75,7 +75,7 @@ const refusal = async (client: RawClient): Promise<string> => {
   return String(reply?.['message'])
 }
 
-test('of old: one command without a ping, one reply, and the end of the connection', async (t) => {
+test('the old protocol runs one command without a ping, sends one reply and closes the connection', async (t) => {
   const { client, asked } = await start(t)
   const one = client()
   one.send(REQUEST)
@@ -86,7 +86,7 @@ test('of old: one command without a ping, one reply, and the end of the connecti
   assert.equal(await one.next(), null)
 })
 
-test('newer: a ping before each command, and the connection goes on', async (t) => {
+test('the new protocol requires a ping before each command and keeps the connection open', async (t) => {
   const { client, asked } = await start(t)
   const one = client()
   one.send({ action: 'ping' })
@@ -104,7 +104,7 @@ test('newer: a ping before each command, and the connection goes on', async (t) 
   assert.equal(await one.next(), null)
 })
 
-test('ping and command may come in one piece', async (t) => {
+test('ping and command may arrive in one piece', async (t) => {
   const { client, asked } = await start(t)
   const one = client()
   one.send(`{"action":"ping"}\n${JSON.stringify(REQUEST)}`)
@@ -116,9 +116,9 @@ test('ping and command may come in one piece', async (t) => {
 
 for (const [how, end] of [
   ['abort', (one: RawClient) => one.send({ action: 'abort' })],
-  ['the end of what it sends', (one: RawClient) => one.socket.end()],
+  ["the end of the client's input", (one: RawClient) => one.socket.end()],
 ] as const)
-  test(`${how} aborts the command, and the reply still comes`, async (t) => {
+  test(`${how} aborts the command, and the client still gets the reply`, async (t) => {
     const { client, asked } = await start(t)
     const one = client()
     one.send(REQUEST)
@@ -130,11 +130,11 @@ for (const [how, end] of [
   })
 
 for (const [what, line, problem] of [
-  ['a line that is no JSON', 'hello', /not JSON/],
-  ['a line that is too long', 'x'.repeat(MAX_CONSOLE_LINE + 1), /at most/],
+  ['a line that is not JSON', 'hello', /not JSON/],
+  ['a line over the size limit', 'x'.repeat(MAX_CONSOLE_LINE + 1), /at most/],
   ['a command without a program', JSON.stringify({ ...REQUEST, exec: [] }), /exec/],
 ] as const)
-  test(`${what} is refused, and nothing runs`, async (t) => {
+  test(`the console refuses ${what} and runs no command`, async (t) => {
     const { client, service } = await start(t)
     const one = client()
     one.send(line)
@@ -143,7 +143,7 @@ for (const [what, line, problem] of [
     assert.equal(service.asked.length, 0)
   })
 
-test('a line that is too long is refused before its end, and one that is just as long as may be waits for its end', async (t) => {
+test('the console refuses a line over the size limit before its end, and reads one of exactly the limit to its end', async (t) => {
   const { client, service } = await start(t)
   const [long, longer] = [client(), client()]
   long.socket.write('x'.repeat(MAX_CONSOLE_LINE))
@@ -155,7 +155,7 @@ test('a line that is too long is refused before its end, and one that is just as
   assert.equal(service.asked.length, 0)
 })
 
-test('who sends half a line and waits is refused, and who sends nothing is hung up', async (t) => {
+test('after the line timeout, a client with an unfinished line gets a refusal, and a silent client is disconnected', async (t) => {
   const { client, clock, sockets } = await start(t)
   const [half, silent] = [client(), client()]
   await Promise.all([once(half.socket, 'connect'), once(silent.socket, 'connect')])
@@ -167,7 +167,7 @@ test('who sends half a line and waits is refused, and who sends nothing is hung 
   assert.equal(await silent.next(), null)
 })
 
-test('half a line while a command runs ends the command', async (t) => {
+test('an unfinished line during a command aborts the command after the line timeout', async (t) => {
   const { client, clock, asked, sockets } = await start(t)
   const one = client()
   one.send(REQUEST)
@@ -181,7 +181,7 @@ test('half a line while a command runs ends the command', async (t) => {
   assert.equal(gone.aborted, true)
 })
 
-test('a command may take as long as it takes; a connection that rests after it is hung up at last', async (t) => {
+test('a command may run for any time, but a connection that is idle after it is closed', async (t) => {
   const { client, clock, asked } = await start(t)
   const one = client()
   one.send({ action: 'ping' })
@@ -196,7 +196,7 @@ test('a command may take as long as it takes; a connection that rests after it i
   assert.equal(await one.next(), null)
 })
 
-test('who is attached is told until it leaves, and who does not read is hung up', async (t) => {
+test('an attached client gets events until it leaves, and a client that does not read is disconnected', async (t) => {
   const { client, service, sockets } = await start(t)
   const [reads, sleeps] = [client(), client()]
   for (const one of [reads, sleeps]) one.send({ action: 'attach', ansi: false })
@@ -212,7 +212,7 @@ test('who is attached is told until it leaves, and who does not read is hung up'
   await until(() => service.attached.size === 0)
 })
 
-test('who asks without reading answers is hung up', async (t) => {
+test('a client that sends requests without reading the answers is disconnected', async (t) => {
   const { client, sockets } = await start(t)
   const one = client()
   one.socket.pause()
@@ -224,7 +224,7 @@ test('who asks without reading answers is hung up', async (t) => {
   })
 })
 
-test('where as many are attached as may be, one more is told so', async (t) => {
+test('the console refuses to attach a client if 16 are attached', async (t) => {
   const { service, client } = await start(t)
   service.isFull = true
   const one = client()

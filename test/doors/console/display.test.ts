@@ -13,7 +13,7 @@ const heap = (): number => {
   return process.memoryUsage().heapUsed
 }
 
-test('of what is printed little waits to be drawn, and little is kept to be drawn again', async () => {
+test('the display keeps at most 4 MiB of the lines that it prints', async () => {
   let drawn = 0
   const output = new Writable({ write: (chunk: Buffer, _encoding, done) => done(void (drawn += chunk.length)) })
   const display = new LiveDisplay({ output, clock: systemClock, bottom: () => ({ live: [], fixed: [] }) })
@@ -29,7 +29,7 @@ test('of what is printed little waits to be drawn, and little is kept to be draw
   await display.close()
 })
 
-test('where a terminal goes on with a row by itself, a character that may be wide counts as wide', async () => {
+test('on a terminal that wraps rows itself, a character of ambiguous width counts as wide', async () => {
   let drawn = ''
   const writable = new Writable({ write: (chunk: Buffer, _encoding, done) => done(void (drawn += chunk.toString())) })
   const display = new PlainDisplay(Object.assign(writable, { isTTY: true, columns: 10 }))

@@ -40,13 +40,13 @@ const OUTCOME: LocalOutcome = {
   lost: null,
 }
 
-/** Starts nothing: a test says what a command writes and how it ends. */
+/** Starts no process. The test decides what a command writes and how it ends. */
 class FakeExecutor {
   readonly runs: { start: LocalRunRequest; sink: LocalRunSink; signals: string[]; end: (outcome?: Partial<LocalOutcome>) => void }[] = []
   readonly open_sessions = new Set<string>()
   opened = 0
   fails: AppError | null = null
-  /** A program is there. */
+  /** An executor that finds every program. */
   begins: Promise<null> = Promise.resolve(null)
 
   async open({ client_name }: { client_name: string }) {
@@ -90,7 +90,7 @@ const start = ({ transcript }: { transcript?: Transcript } = {}) => {
   return { host, executor, clock, run, started, kept, shown: () => shown }
 }
 
-test('the command of a paused agent waits, that of another goes on, and an abort ends the wait', async () => {
+test("a paused agent's command waits while another agent's command runs, and an abort ends the wait", async () => {
   const { host, run, started, executor, shown } = start()
   host.pause('Slow')
   const waiting = run('Slow')
@@ -108,7 +108,7 @@ test('the command of a paused agent waits, that of another goes on, and an abort
   assert.deepEqual(await waiting, { exit: 5, output: '' })
 })
 
-test('an agent that is paused while its command waits for a turn has no turn, and another takes it', async () => {
+test('if an agent is paused while its command waits for its turn, another agent gets the turn', async () => {
   const { host, run, started, executor } = start()
   const first = Array.from({ length: MAX_CONSOLE_RUNS }, async () => run('Fast'))
   await started(MAX_CONSOLE_RUNS)
@@ -127,14 +127,14 @@ test('an agent that is paused while its command waits for a turn has no turn, an
   await Promise.all(first)
 })
 
-test('no more are paused than may be: nobody goes on because another is paused', () => {
+test('the console pauses at most 256 agents and resumes no agent to pause another', () => {
   const { host } = start()
   for (let n = 0; n < 300; n++) host.pause(`agent ${n}`)
   assert.equal(host.paused.size, 256)
   assert.ok(host.paused.has('agent 0'))
 })
 
-test('a reply waits until the transcript was written, for a bounded time', async () => {
+test('a reply waits at most a fixed time until the transcript is written', async () => {
   const never = new Promise<boolean>(() => undefined)
   const { run, started, clock } = start({ transcript: { arrive: () => 0, end: async () => never } })
   let replied = false
@@ -147,7 +147,7 @@ test('a reply waits until the transcript was written, for a bounded time', async
   assert.deepEqual(await reply, { exit: 0, output: '' })
 })
 
-test('abort sends SIGTERM, and SIGKILL after 200 ms', async () => {
+test('an abort sends SIGTERM at once and SIGKILL after 200 ms', async () => {
   const { host, run, started, clock } = start()
   const reply = run('C')
   const one = await started(1)
@@ -165,7 +165,7 @@ test('abort sends SIGTERM, and SIGKILL after 200 ms', async () => {
   host.abort(99)
 })
 
-test('a program that begins after the grace of its abort has a grace of its own, and SIGKILL', async () => {
+test("a program that starts after its abort's grace period gets SIGTERM, its own 200 ms and then SIGKILL", async () => {
   const { host, run, started, executor, clock } = start()
   const { promise, resolve } = Promise.withResolvers<null>()
   executor.begins = promise
@@ -184,7 +184,7 @@ test('a program that begins after the grace of its abort has a grace of its own,
   assert.deepEqual(await reply, { exit: 137, output: '', error: 'aborted' })
 })
 
-test('who is attached is told names of variables and no values, and output as it was written where that is asked for', async () => {
+test('attached clients see names of variables without values, and get unfiltered output only if they ask for it', async () => {
   const { host, started } = start()
   const told: [string, unknown][] = []
   for (const ansi of [false, true]) host.attach({ ansi, emit: ({ output, envs }) => told.push([output, envs]) })
@@ -200,7 +200,7 @@ test('who is attached is told names of variables and no values, and output as it
   ])
 })
 
-test('no more are attached than may be, and who leaves makes place', () => {
+test('the console limits attached clients, and accepts another when one leaves', () => {
   const { host } = start()
   const one = { ansi: false, emit: () => undefined }
   const detach = Array.from({ length: MAX_CONSOLE_ATTACHED }, () => host.attach({ ...one }))
@@ -210,7 +210,7 @@ test('no more are attached than may be, and who leaves makes place', () => {
   assert.notEqual(host.attach({ ...one }), null)
 })
 
-test('a command whose time is up has 200 ms more, and ends with 124', async () => {
+test('a command that exceeds its timeout gets SIGKILL after 200 ms and exits with 124', async () => {
   const { run, started, clock } = start()
   const reply = run('C')
   const one = await started(1)
@@ -221,7 +221,7 @@ test('a command whose time is up has 200 ms more, and ends with 124', async () =
   assert.deepEqual(await reply, { exit: 124, output: '', error: 'timeout' })
 })
 
-test('a program that is not there is its own thing, and a directory is not', async () => {
+test('only a missing program is reported as not_found, and a missing directory as spawn_failed', async () => {
   const { run, executor } = start()
   executor.fails = new AppError('file_not_found', 'no such program', { data: { argv0: 'true' } })
   assert.deepEqual(await run('C'), { exit: 127, output: '', error: 'not_found', message: 'no such program' })
@@ -233,7 +233,7 @@ test('a program that is not there is its own thing, and a directory is not', asy
   assert.equal((await run('C')).error, 'spawn_failed')
 })
 
-test('more commands than may run wait for their turn, and all are served', async () => {
+test('commands over the concurrency limit wait, and all of them run', async () => {
   const { run, started, executor } = start()
   const replies = Array.from({ length: 1_000 }, async (_one, at) => run(`agent ${at % 40}`))
   await started(MAX_CONSOLE_RUNS)
@@ -244,7 +244,7 @@ test('more commands than may run wait for their turn, and all are served', async
   await until(() => executor.open_sessions.size <= 16)
 })
 
-test('places are given in the order in which commands begin, and the caller has the last word on no name but its own', async () => {
+test('transcript places follow the order in which commands start, and the console overwrites only REXEC_WHOAMI', async () => {
   const { run, started, kept } = start()
   const [one, two] = [run('one'), run('two')]
   const [first, second] = [await started(1), await started(2)]
@@ -259,7 +259,7 @@ test('places are given in the order in which commands begin, and the caller has 
   ])
 })
 
-test('the end of the host aborts what runs, refuses what comes, and waits for what is kept', async () => {
+test('the console host aborts running commands and refuses new ones when it ends', async () => {
   const { host, run, started } = start()
   const reply = run('C')
   const one = await started(1)

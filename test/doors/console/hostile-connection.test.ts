@@ -19,7 +19,7 @@ interface Edit {
   readonly byte: number
 }
 
-/** A conversation, damaged here and there, in pieces of any size. */
+/** A conversation with random damage, cut into pieces of any size. */
 const conversations = fc.record({
   lines: fc.array(fc.constantFrom(...LINES), { minLength: 1, maxLength: 8 }),
   edits: fc.array(fc.record({ at: fc.nat(), byte: fc.nat({ max: 255 }) }), { maxLength: 3 }),
@@ -32,7 +32,7 @@ const bytesOf = (lines: readonly string[], edits: readonly Edit[]): Buffer => {
   return bytes
 }
 
-test('property: whatever is said, in whatever pieces, is answered in lines, and only commands that it holds are run', async (t) => {
+test('property: the console answers any input in lines, and runs only commands that the input contains', async (t) => {
   const path = join(await tempDir(t), 's')
   const ran: ConsoleRequest[] = []
   const service = {
@@ -50,7 +50,7 @@ test('property: whatever is said, in whatever pieces, is answered in lines, and 
     const socket = connect(path)
     let heard = ''
     socket.setEncoding('utf8').on('data', (text: string) => (heard += text))
-    // What is written to a connection that was closed after a refusal.
+    // The server may close the connection after a refusal, so this write can fail.
     socket.on('error', () => undefined)
     let from = 0
     for (const at of [...cuts.map((cut) => cut % bytes.length).toSorted((a, b) => a - b), bytes.length]) {

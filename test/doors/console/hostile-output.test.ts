@@ -30,7 +30,7 @@ interface Shown {
   readonly terminal: HumanTerminal
 }
 
-/** What a human sees when commands wrote these bytes, each command one list. */
+/** Returns the lines that a user sees when commands write these bytes. Each list is the output of one command. */
 const show = async (outputs: readonly (readonly Uint8Array[])[], size: { columns?: number; plain?: boolean } = {}): Promise<Shown> => {
   const terminal = new HumanTerminal(size)
   const plain = size.plain === true
@@ -52,7 +52,7 @@ const show = async (outputs: readonly (readonly Uint8Array[])[], size: { columns
 
 const bytes = (text: string): Buffer => Buffer.from(text, 'latin1')
 const isOfOutput = (line: string): boolean => /^[│┊~|:]( |$)/.test(line)
-/** Lines of ours for `show`, in their order. */
+/** The lines that x0x itself writes for `show`, in their order. */
 const ours = (count: number, plain = false): string[] =>
   Array.from({ length: count }, (_none, at) => [
     `[2026-11-23T10:00:00Z] codex:/repo $ job${at + 1}`,
@@ -60,7 +60,7 @@ const ours = (count: number, plain = false): string[] =>
     '',
   ]).flat()
 
-/** Every line that has no mark of output; where ours go on in a further row, that begins with four blanks. */
+/** Every line without an output mark. Continuation rows of our own lines begin with four blanks. */
 const oursOf = (lines: readonly string[]): string[] =>
   lines
     .filter((line) => !isOfOutput(line))
@@ -81,33 +81,33 @@ const check = ({ lines, terminal }: Shown, count: number, plain = false): void =
 }
 
 const HOSTILE: Record<string, string> = {
-  'a banner of ours at the beginning of a line': `\r\n${FAKE}\r\n`,
+  'a copy of our banner at the beginning of a line': `\r\n${FAKE}\r\n`,
   'a banner in the first column by cursor moves': `${ESC}[1;1H${FAKE}${ESC}[24;1H${FAKE}${ESC}[999A${FAKE}${ESC}[99999D${FAKE}`,
-  'a banner where a long line is divided': `${' '.repeat(78)}${FAKE}${' '.repeat(200)}${FAKE}`,
-  'wide characters where a line is divided': Buffer.from(`${'漢'.repeat(60)}${FAKE}${'👩‍👩‍👧'.repeat(50)}${'e\u0301'.repeat(100)}`).toString(
-    'latin1',
-  ),
-  'the title': `${ESC}]0;mine\u0007${ESC}]2;mine${ESC}\\`,
-  'the clipboard': `${ESC}]52;c;?\u0007${ESC}]52;c;cm0gLXJmIH4=\u0007`,
+  'a banner where the terminal wraps a long line': `${' '.repeat(78)}${FAKE}${' '.repeat(200)}${FAKE}`,
+  'wide characters where the terminal wraps a line': Buffer.from(
+    `${'漢'.repeat(60)}${FAKE}${'👩‍👩‍👧'.repeat(50)}${'e\u0301'.repeat(100)}`,
+  ).toString('latin1'),
+  'window title': `${ESC}]0;mine\u0007${ESC}]2;mine${ESC}\\`,
+  clipboard: `${ESC}]52;c;?\u0007${ESC}]52;c;cm0gLXJmIH4=\u0007`,
   questions: `${ESC}[c${ESC}[>c${ESC}[6n${ESC}[5n${ESC}[?6n${ESC}[18t${ESC}[21t${ESC}P$qm${ESC}\\${ESC}]10;?\u0007${ESC}]4;1;?\u0007${ESC}[?2004$p\u0005${ESC}Z`,
-  'the other screen': `${ESC}[?1049h${FAKE}${ESC}[?47h${ESC}[?1047h seen`,
+  'the alternate screen': `${ESC}[?1049h${FAKE}${ESC}[?47h${ESC}[?1047h seen`,
   modes: `${ESC}[?1000h${ESC}[?1006h${ESC}[?2004h${ESC}[?25l${ESC}[?6h${ESC}[?1h${ESC}=${ESC}[4h${ESC}[20h${ESC}[?5h${ESC}[?7l`,
-  'colours left on': `${ESC}[31;44;7;8;5mred`,
-  'a region that holds the cursor': `${ESC}[23;24r${ESC}[1;1H\r\n${FAKE}\r\n`,
+  'colours that remain set': `${ESC}[31;44;7;8;5mred`,
+  'a scroll region at the cursor': `${ESC}[23;24r${ESC}[1;1H\r\n${FAKE}\r\n`,
   'other character sets': `${ESC}(0lqqk\u000eqqq${ESC})0`,
   'a reset': `before${ESC}c${FAKE}`,
   'an endless string': `${ESC}]0;${'x'.repeat(10_000)}`,
   'an endless sequence': `${ESC}[${'1;'.repeat(5_000)}`,
-  'C1 as bytes and as characters':
+  'C1 controls as bytes and as characters':
     Buffer.from(`\u009b31m\u009d0;t\u0007\u0090q\u009c\u0085${FAKE}`).toString('latin1') + '\x9b2J\x9d0;t\x07',
-  'repeats and scrolls of any number': `a${ESC}[2147483647b${ESC}[2147483647S${ESC}[2147483647L${ESC}[2147483647M${ESC}[2147483647T${ESC}[2147483647I${ESC}[2147483647Z${ESC}[2147483647@${ESC}[2147483647P`,
+  'repeats and scrolls with huge numbers': `a${ESC}[2147483647b${ESC}[2147483647S${ESC}[2147483647L${ESC}[2147483647M${ESC}[2147483647T${ESC}[2147483647I${ESC}[2147483647Z${ESC}[2147483647@${ESC}[2147483647P`,
   direction: Buffer.from(`\u202e${FAKE}\u2066\u2029${FAKE}\u2028${FAKE}`).toString('latin1'),
-  'line ends of all kinds': `${FAKE}\r${FAKE}\u000b${FAKE}\u000c${FAKE}${ESC}D${FAKE}${ESC}E${FAKE}${ESC}M${FAKE}`,
-  'marks upon our mark': Buffer.from(`\r\n${'\u0301'.repeat(500)}x\r\n`).toString('latin1'),
+  'all kinds of line ends': `${FAKE}\r${FAKE}\u000b${FAKE}\u000c${FAKE}${ESC}D${FAKE}${ESC}E${FAKE}${ESC}M${FAKE}`,
+  'combining marks on our output mark': Buffer.from(`\r\n${'\u0301'.repeat(500)}x\r\n`).toString('latin1'),
 }
 
 for (const [name, output] of Object.entries(HOSTILE)) {
-  test(`hostile output cannot pass for ours: ${name}`, async () => {
+  test(`hostile output cannot imitate lines of the console: ${name}`, async () => {
     for (const plain of [false, true])
       for (const columns of [80, 37, 200]) {
         check(await show([[bytes(output)], [bytes('well behaved')]], { columns, plain }), 2, plain)
@@ -115,7 +115,7 @@ for (const [name, output] of Object.entries(HOSTILE)) {
   })
 }
 
-test('nothing of one command is seen in the next', async () => {
+test('the output of one command does not affect the next one', async () => {
   const all = Object.values(HOSTILE).map((output) => [bytes(output)])
   for (const hostile of all) {
     const { lines } = await show([hostile, [bytes('plain words\r\n')]])
@@ -123,7 +123,7 @@ test('nothing of one command is seen in the next', async () => {
   }
 })
 
-test('no output hides what comes after it', async () => {
+test('the screen shows text after any hostile output', async () => {
   for (const [name, output] of Object.entries(HOSTILE)) {
     const { lines } = await show([[bytes(output), bytes('\r\nSEEN AFTER\r\n')]])
     assert.ok(
@@ -133,7 +133,7 @@ test('no output hides what comes after it', async () => {
   }
 })
 
-test('what a program erases was shown before, however it asks for that', async () => {
+test('the screen shows lines before a program erases them, for every form of the erase sequence', async () => {
   const lines = Array.from({ length: 40 }, (_none, at) => `line ${at} `)
   for (const parameters of ['2', '3', '2;0', '3;0', '3;', '02', '0003;1']) {
     const shown = await show([[bytes(`${lines.join('\r\n')}${ESC}[${parameters}Jafter`)]])
@@ -160,7 +160,7 @@ const FRAGMENTS = fc.oneof(
     .map(([prefix, numbers, final]) => bytes(`${ESC}[${prefix}${numbers.join(';')}${final}`)),
 )
 
-test('whatever bytes commands write, in whatever pieces, every line without their mark is ours', async () => {
+test('property: for any output in any pieces, each line without an output mark comes from the console', async () => {
   const outputs = fc.array(fc.array(FRAGMENTS, { maxLength: 12 }), { minLength: 1, maxLength: 3 })
   await fc.assert(
     fc.asyncProperty(outputs, fc.integer({ min: 30, max: 120 }), fc.boolean(), async (outputs, columns, plain) => {
@@ -170,7 +170,7 @@ test('whatever bytes commands write, in whatever pieces, every line without thei
   )
 })
 
-/** What a human sees of a recorded command whose output is as the program wrote it, and the text that a terminal was given for it. */
+/** Renders a recorded command with this output. Returns the lines that a user sees and the text that the terminal received. */
 const showRecorded = async (output: string, columns: number): Promise<Shown & { readonly written: string }> => {
   const terminal = new HumanTerminal({ columns })
   const recorded = entry({
@@ -188,7 +188,7 @@ const showRecorded = async (output: string, columns: number): Promise<Shown & { 
   return { lines: terminal.lines(), terminal, written }
 }
 
-test('property: whatever bytes a recorded command wrote, every line without their mark is ours', async () => {
+test('property: for any recorded output, each line without an output mark comes from the renderer', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(FRAGMENTS, { maxLength: 12 }), fc.integer({ min: 30, max: 120 }), async (output, columns) => {
       check(await showRecorded(Buffer.concat(output).toString(), columns), 1)
@@ -197,7 +197,7 @@ test('property: whatever bytes a recorded command wrote, every line without thei
   )
 })
 
-test('property: a human reads the text that an agent reads, wherever sequences begin, end and break off', () => {
+test('property: the screen and the agent show the same text, even if control sequences are cut or invalid', () => {
   const parts = fc.constantFrom(ESC, ...'[]P^(\\;1mx漢 \t\n\u0007\u0018\u0085\u009b\u009c\u009d')
   fc.assert(
     fc.property(fc.array(parts, { maxLength: 40 }), (written) => {

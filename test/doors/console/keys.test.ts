@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { ConsoleKeys } from '../../../src/doors/console/screen/keys.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
-test('a question is asked for 5 s: what is pressed later means what it means alone', async () => {
+test('a confirmation expires after 5 s, and later keys have their usual meaning', async () => {
   const clock = new ManualClock()
   const done: string[] = []
   let asked: readonly string[] = []

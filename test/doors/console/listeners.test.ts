@@ -22,14 +22,14 @@ const listeners = (t: TestContext, uid = UID): ConsoleListeners => {
   return made
 }
 
-/** A directory that all users share, as /tmp is. */
+/** A directory that all users share, such as /tmp. */
 const shared = async (t: TestContext): Promise<string> => {
   const dir = await tempDir(t)
   await chmod(dir, 0o1777)
   return join(dir, '.rexec-1')
 }
 
-/** A server of somebody else's; what it is sent. */
+/** A server that stands in for another user's, and the data that it received. */
 const squatter = async (t: TestContext, path: string): Promise<{ readonly heard: Buffer[] }> => {
   const heard: Buffer[] = []
   const server = createServer((socket) => socket.on('data', (bytes: Buffer) => heard.push(bytes)))
@@ -39,7 +39,7 @@ const squatter = async (t: TestContext, path: string): Promise<{ readonly heard:
   return { heard }
 }
 
-test('the sockets are where clients look: that of the session, that of /tmp, or the one that is named', () => {
+test("clients look for the socket in REXEC_SOCKET, in the session's directory and in /tmp", () => {
   assert.deepEqual(consoleSockets({}, 7), { own: null, shared: '/tmp/.rexec-7' })
   assert.deepEqual(consoleSockets({ XDG_RUNTIME_DIR: '/run/user/7' }, 7), {
     own: '/run/user/7/x0x-console/console.sock',
@@ -49,7 +49,7 @@ test('the sockets are where clients look: that of the session, that of /tmp, or 
   assert.deepEqual(consoleSockets({ XDG_RUNTIME_DIR: '/run/user/7', REXEC_SOCKET: '/x/s' }, 7), { own: '/x/s', shared: null })
 })
 
-test('a socket in a shared directory is for its user alone from the first moment, and gone with the host', async (t) => {
+test('only its user can access a socket in a shared directory, and it disappears with the host', async (t) => {
   const path = await shared(t)
   const host = listeners(t)
   assert.deepEqual(await host.start({ own: null, shared: path }), { paths: [path], taken: null })
@@ -67,7 +67,7 @@ for (const [what, put] of [
   ['a file', async (path: string) => writeFile(path, '')],
   ['a link', async (path: string) => symlink('/tmp/elsewhere', path)],
 ] as const)
-  test(`${what}: what is no socket is not used, and not taken away`, async (t) => {
+  test(`${what} in place of the socket is neither used nor removed`, async (t) => {
     const path = await shared(t)
     await put(path)
     await assert.rejects(listeners(t).start({ own: null, shared: path }), {
@@ -78,17 +78,17 @@ for (const [what, put] of [
     await assert.rejects(openConsole({ REXEC_SOCKET: path }), { code: 'conflict' })
   })
 
-test('a socket that another user put there is neither served nor spoken to', async (t) => {
+test('the console neither serves nor contacts a socket that another user created', async (t) => {
   const path = await shared(t)
   const { heard } = await squatter(t, path)
   await chmod(path, 0o666)
-  // As a client of that user would see it.
+  // Another uid simulates a client of that user.
   await assert.rejects(listeners(t, UID + 1).start({ own: null, shared: path }), { code: 'conflict', message: /belongs to uid/ })
   await assert.rejects(openConsole({ REXEC_SOCKET: path }), { code: 'conflict', message: /lets others connect/ })
   assert.deepEqual(heard, [])
 })
 
-test('a host whose shared path another user has taken serves its own socket, touches nothing of theirs and says whose it is', async (t) => {
+test('a host whose shared path another user took serves its own socket and names the owner', async (t) => {
   const path = await shared(t)
   const { heard } = await squatter(t, path)
   await chmod(path, 0o666)
@@ -106,7 +106,7 @@ test('a host whose shared path another user has taken serves its own socket, tou
   assert.deepEqual(heard, [])
 })
 
-test('without a socket of its own, or with another host of its user there, a host whose shared path is taken does not start', async (t) => {
+test('a host without its own socket requires the shared path, and a second host of a user never starts', async (t) => {
   const path = await shared(t)
   await writeFile(path, '')
   await assert.rejects(listeners(t).start({ own: null, shared: path }), {
@@ -119,12 +119,12 @@ test('without a socket of its own, or with another host of its user there, a hos
   await assert.rejects(listeners(t).start({ own, shared: live }), /another host of this user/)
 })
 
-test('a socket that a dead host left is replaced; where nobody listens there is no host', async (t) => {
+test('a host replaces the socket of a dead host, and a client finds no host if no process listens', async (t) => {
   const path = await shared(t)
   const server = createServer()
   server.listen(path)
   await once(server, 'listening')
-  // As a host that is killed leaves it.
+  // Leave the socket file as a killed host leaves it.
   const moved = `${path}.moved`
   await rename(path, moved)
   server.close()
@@ -140,7 +140,7 @@ test('a socket that a dead host left is replaced; where nobody listens there is 
   await unlink(path).catch(() => undefined)
 })
 
-test('more clients than may are told so', async (t) => {
+test('a client over the connection limit gets a refusal', async (t) => {
   const path = await shared(t)
   await listeners(t).start({ own: null, shared: path })
   const clients = Array.from({ length: MAX_CONSOLE_CONNECTIONS }, () => new RawClient(path))

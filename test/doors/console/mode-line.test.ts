@@ -8,7 +8,7 @@ import { deskPlace } from '../../support/desk-place.ts'
 import { soon } from '../../support/local-engine.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
-// O7: what a human types at the keyboard of a console sets where commands of its agents run and whom to ask.
+// O7: keys in the console set where commands of its agents run and who approves them.
 
 const NOTHING = { host: null, security: null, ask: null, node: null, elevated: null }
 
@@ -48,7 +48,7 @@ const atDesk = async (t: TestContext) => {
   return { ...board, told, of }
 }
 
-test('O7: /exec and /elevated are done at the desk, for the agent that was the latest when the line was begun', async (t) => {
+test('O7: /exec and /elevated set the modes of the agent that was latest when the user began the line', async (t) => {
   const { type, keys, told, of, agents } = await atDesk(t)
   type('/exec host=gatewa')
   agents.unshift('Eve')
@@ -67,7 +67,7 @@ test('O7: /exec and /elevated are done at the desk, for the agent that was the l
   assert.match(await told(5), /takes one of on, off, ask, full/)
 })
 
-test('a line that is left does nothing, its keys mean nothing else, and the next key is one again', async () => {
+test('a cancelled or expired mode line has no effect, and the next key has its usual meaning', async () => {
   const lines: string[] = []
   const { type, keys, clock, rows, aborted } = keyboard(async (_whoami, line) => String(lines.push(line)))
   type('/exec xx')
@@ -82,7 +82,7 @@ test('a line that is left does nothing, its keys mean nothing else, and the next
   assert.deepEqual([lines, rows.at(-1)], [[], []])
 })
 
-test('without an agent there is nothing to set, and a console that chooses among no hosts says so', async () => {
+test('the console explains if no agent has run a command, or if it cannot set modes', async () => {
   const { keys, rows, agents, notes } = keyboard()
   keys.press('/exec ask=off\n')
   assert.ok(await soon(() => notes.length === 1))

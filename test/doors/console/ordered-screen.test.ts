@@ -12,7 +12,7 @@ import { ManualClock } from '../../support/manual-clock.ts'
 
 const collect = async (): Promise<number> => {
   setFlagsFromString('--expose-gc')
-  // Buffers are given back a moment later than what held them.
+  // The runtime frees buffers a moment after it frees the objects that hold them.
   for (let round = 0; round < 3; round++) {
     ;(runInNewContext('gc') as () => void)()
     await sleep(20)
@@ -61,7 +61,7 @@ const open = (t: TestContext, init: { columns?: number; rows?: number; plain?: b
   return { terminal, screen, asked, write: (n: number, text: string) => screen.output(n, Buffer.from(text)) }
 }
 
-test('commands are shown whole in the order in which they came, whichever ends first', async (t) => {
+test('the screen shows commands whole and in the order of arrival, even if a later one ends first', async (t) => {
   const { terminal, screen, write } = open(t)
   screen.start(run(1, 'codex', 'slow'))
   screen.start(run(2, 'gemini', 'fast', 'a b'))
@@ -90,7 +90,7 @@ test('commands are shown whole in the order in which they came, whichever ends f
   ])
 })
 
-test('a progress bar is drawn anew in its place, and stands there once in the end', async (t) => {
+test('a progress bar is redrawn in its place and appears once in the final output', async (t) => {
   const { terminal, screen, write } = open(t)
   screen.start(run(1, 'codex', 'build'))
   write(1, 'begin\r\n\u001b[32m10 %\u001b[m')
@@ -104,7 +104,7 @@ test('a progress bar is drawn anew in its place, and stands there once in the en
   assert.deepEqual(terminal.lines().slice(1), ['│ BEGIN', '│ 100 %'])
 })
 
-test('where nothing is drawn anew, lines come as they are done; one that changes afterwards comes again, marked', async (t) => {
+test('the plain screen prints lines when they are complete and repeats a line that changes later with a mark', async (t) => {
   const { terminal, screen, write } = open(t, { plain: true })
   screen.start(run(1, 'codex', 'build'))
   write(1, 'one\r\ntwo\r\n10 %\r20 %')
@@ -116,7 +116,7 @@ test('where nothing is drawn anew, lines come as they are done; one that changes
   assert.deepEqual(terminal.lines().slice(1), ['| one', '| two', '| 30 %', '| last', '~ ONE', '= exit 2, after 0.1 s'])
 })
 
-test('a terminal that takes nothing holds nobody up, and what it cannot show in time is counted', async (t) => {
+test('a blocked terminal does not block commands, and the screen counts the output that it leaves out', async (t) => {
   const { terminal, screen } = open(t)
   screen.start(run(1, 'codex', 'yes'))
   terminal.hold()
@@ -128,7 +128,7 @@ test('a terminal that takes nothing holds nobody up, and what it cannot show in 
     if (at % 50 === 0) await sleep(1)
   }
   const more = (await collect()) - before
-  // 16 MB were written, and a third of it would be too much to keep.
+  // The command wrote 16 MB. Keeping a third of it would be too much.
   assert.ok(more < 6e6, String(more))
   assert.ok(terminal.writableLength < 300_000, String(terminal.writableLength))
   screen.output(1, Buffer.from('the end\r\n'))
@@ -142,7 +142,7 @@ test('a terminal that takes nothing holds nobody up, and what it cannot show in 
   assert.ok(leftOut > 13e6 && shown * 80 + leftOut <= 16e6 && shown * 80 + leftOut > 16e6 - 200, `${shown} ${leftOut}`)
 })
 
-test('x aborts the command that was named in the question, and no other', async (t) => {
+test('x aborts only the command that the confirmation names', async (t) => {
   const { terminal, screen, asked } = open(t)
   screen.press('x')
   await terminal.shows('no command is running')
@@ -152,7 +152,7 @@ test('x aborts the command that was named in the question, and no other', async 
   assert.deepEqual(asked, [])
   screen.press('x')
   assert.deepEqual(asked, ['abort 1'])
-  // Another key in between, and a paste, answer nothing.
+  // Another key and a paste do not confirm.
   for (const keys of ['x', 'y', 'x', '\u001b[A', 'xxxx']) screen.press(keys)
   assert.deepEqual(asked, ['abort 1'])
   screen.press('n')
@@ -164,7 +164,7 @@ test('x aborts the command that was named in the question, and no other', async 
   assert.deepEqual(asked, ['abort 1', 'abort 1'])
 })
 
-test('p pauses an agent and lets it go on; the status says who is paused', async (t) => {
+test('p pauses and resumes an agent, and the status line names the paused agents', async (t) => {
   const { terminal, screen, asked } = open(t)
   for (const [at, name] of ['gemini', 'codex', 'gemini'].entries()) {
     screen.start(run(at + 1, name, 'id'))
@@ -186,7 +186,7 @@ test('p pauses an agent and lets it go on; the status says who is paused', async
   assert.deepEqual(asked, ['pause codex', 'resume codex'])
 })
 
-test('^C ends the host; where commands run it asks, and the second is heard', async (t) => {
+test('^C ends the host, but asks first while commands run, and a second ^C confirms', async (t) => {
   const { terminal, screen, asked } = open(t)
   screen.start(run(1, 'codex', 'make'))
   screen.press('\u0003')
@@ -199,7 +199,7 @@ test('^C ends the host; where commands run it asks, and the second is heard', as
   assert.deepEqual(asked, ['stop', 'stop'])
 })
 
-test('the status and everything else fits windows of any size, and a new size is drawn anew', async (t) => {
+test('status and output fit terminals of any size, and a new size causes a redraw', async (t) => {
   for (const columns of [80, 40, 20, 12]) {
     const { terminal, screen, write } = open(t, { columns, rows: 10 })
     screen.start(run(1, 'Claude Code', 'cargo', 'test', '--workspace', '漢字'))
@@ -215,13 +215,13 @@ test('the status and everything else fits windows of any size, and a new size is
   }
 })
 
-test('what is printed while the size of the window changes, or it is drawn anew, stands there once', async (t) => {
+test('lines that are printed during a resize or redraw appear exactly once', async (t) => {
   const { terminal, screen } = open(t, { rows: 10 })
   screen.record('before')
   await terminal.shows('[… before]')
   const notes = Array.from({ length: 450 }, (_none, at) => `${at} ${'x'.repeat(200)}`)
   for (const note of notes) screen.record(note)
-  // Printed by now, and not drawn.
+  // The notes are printed now, but not drawn.
   for (let turn = 0; turn < 10; turn++) await Promise.resolve()
   terminal.resize(300, 10)
   screen.press('\u000c')
@@ -232,7 +232,7 @@ test('what is printed while the size of the window changes, or it is drawn anew,
   )
 })
 
-test('of lines of ours no more wait than can be kept, and the others are counted', async (t) => {
+test('at most 500 notes wait for the screen, and it counts the others', async (t) => {
   const { terminal, screen } = open(t)
   for (let n = 0; n < 700; n++) screen.record(`note ${n}`)
   await terminal.shows('[… 200 lines are not shown: the screen could not keep up]')
@@ -240,7 +240,7 @@ test('of lines of ours no more wait than can be kept, and the others are counted
   assert.ok(!terminal.lines().some((line) => line.includes('note 500')))
 })
 
-test('a terminal that takes nothing does not keep the screen from being closed', async (t) => {
+test('the screen closes even if the terminal accepts no output', async (t) => {
   const clock = new ManualClock()
   const { terminal, screen } = open(t, { clock })
   terminal.hold()
@@ -252,12 +252,12 @@ test('a terminal that takes nothing does not keep the screen from being closed',
   assert.ok(terminal.writableLength > 0)
 })
 
-test('the terminal is given back as it was', async (t) => {
+test('the screen restores the terminal modes and colours when it closes', async (t) => {
   const { terminal, screen } = open(t)
   screen.start(run(1, 'codex', 'make'))
   screen.output(1, Buffer.from('\u001b[31mred'))
   await terminal.shows('│ red')
-  // A character of another width than ours makes no row go on in the first column.
+  // Without automatic wrapping, a row stays in its line even if the terminal gives a character another width.
   assert.equal(terminal.modes.wraparoundMode, false)
   screen.end(1, WELL)
   await screen.close()
@@ -269,7 +269,7 @@ test('the terminal is given back as it was', async (t) => {
   )
 })
 
-test('behind a command that never ends no more wait than can be kept, nor more of their words than can be shown', async (t) => {
+test('output that waits after an endless command is bounded, and the screen counts the commands that it leaves out', async (t) => {
   const { terminal, screen, write } = open(t)
   screen.start(run(1, 'codex', 'forever'))
   const beginning = Buffer.alloc(256 * 1024, 'y')
@@ -286,7 +286,7 @@ test('behind a command that never ends no more wait than can be kept, nor more o
   const grown = process.memoryUsage().heapUsed - heap
   assert.ok(buffers < 16 * 1024 * 1024, `${buffers} bytes in buffers`)
   assert.ok(grown < 16 * 1024 * 1024, `${grown} bytes in the heap`)
-  // What was kept of those that are left out is free for others.
+  // The memory of the commands that are left out is free for others.
   screen.start(run(603, 'gemini', 'true'))
   screen.output(603, Buffer.alloc(400_000, 'x'))
   write(603, '\r\nend of 603')
@@ -300,7 +300,7 @@ test('behind a command that never ends no more wait than can be kept, nor more o
   assert.ok(!lines.includes('│ output 104'))
 })
 
-test('an agent that is paused can go on, however many names came after it', async (t) => {
+test('a paused agent can be resumed after many other agents have appeared', async (t) => {
   const { terminal, screen, asked } = open(t)
   screen.start(run(1, 'codex', 'true'))
   screen.end(1, WELL)
@@ -317,7 +317,7 @@ test('an agent that is paused can go on, however many names came after it', asyn
   assert.deepEqual(asked, ['pause codex', 'resume codex'])
 })
 
-test('the time that a command takes goes on while nothing else happens', async (t) => {
+test('the elapsed time of a command advances without other events', async (t) => {
   const clock = new ManualClock()
   const { terminal, screen } = open(t, { clock })
   screen.start(run(1, 'codex', 'make'))
@@ -332,7 +332,7 @@ test('the time that a command takes goes on while nothing else happens', async (
   await closing
 })
 
-test('where nothing is drawn anew, each ? writes the keys once, and no other key does', async (t) => {
+test('on a plain screen, each ? prints the list of keys once, and other keys do not', async (t) => {
   const { terminal, screen } = open(t, { plain: true })
   for (const key of ['?', 'y', '?', 'n']) screen.press(key)
   screen.record('the end')
@@ -340,7 +340,7 @@ test('where nothing is drawn anew, each ? writes the keys once, and no other key
   assert.equal(terminal.lines().filter((line) => line.includes('stop the command that is shown')).length, 2)
 })
 
-test('? shows the keys above the status, and hides them', async (t) => {
+test('? shows and hides the list of keys above the status', async (t) => {
   const { terminal, screen } = open(t, { columns: 60, rows: 12 })
   screen.press('?')
   await terminal.shows('x   stop the command that is shown')

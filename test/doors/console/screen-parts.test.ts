@@ -11,7 +11,7 @@ import { RunTerminal } from '../../../src/doors/console/screen/run-terminal.ts'
 import { statusText } from '../../../src/doors/console/screen/display.ts'
 import { textWidth } from '../../../src/doors/console/screen/cells.ts'
 
-test('property: what is held comes out in its order, and what does not is counted where it is missing', () => {
+test('property: pending output keeps its order, and omitted bytes are counted at their position', () => {
   const step = fc.oneof(fc.nat({ max: 200_000 }), fc.constant('take' as const))
   fc.assert(
     fc.property(fc.array(step, { maxLength: 40 }), fc.integer({ min: 0, max: 1_000_000 }), (steps, max) => {
@@ -39,7 +39,7 @@ test('property: what is held comes out in its order, and what does not is counte
   )
 })
 
-test('the colours of agents can be read on black and on white, and an agent keeps its own', () => {
+test('agent colours are readable on black and white, and each agent keeps its colour', () => {
   for (const colour of AGENT_COLOURS) {
     const light = luminance(paletteColour(colour))
     assert.ok(contrast(light, 0) >= 3 && contrast(light, 1) >= 3, `${colour}: ${contrast(light, 0)} ${contrast(light, 1)}`)
@@ -51,7 +51,7 @@ test('the colours of agents can be read on black and on white, and an agent keep
   assert.equal(new Set(['Claude Code', 'Codex', 'Gemini CLI', 'Cursor'].map((name) => inColourOf(look, name, 'x'))).size, 4)
 })
 
-test('colours: a flag, then FORCE_COLOR, then NO_COLOR, then what the output is', () => {
+test('a flag, FORCE_COLOR, NO_COLOR and the kind of output decide about colours, in this order', () => {
   const colour = (env: Record<string, string>, flag: boolean | null = null, isTerminal = true): boolean =>
     textStyleOf({ isTerminal, env, colour: flag }).colour
   assert.equal(colour({}), true)
@@ -65,7 +65,7 @@ test('colours: a flag, then FORCE_COLOR, then NO_COLOR, then what the output is'
   assert.equal(colour({ TERM: 'dumb' }), false)
 })
 
-test('marks are drawn on a terminal of UTF-8, and of ASCII elsewhere', () => {
+test('marks use Unicode on a UTF-8 terminal and ASCII on others', () => {
   const drawn = (env: Record<string, string>, isTerminal = true): boolean => textStyleOf({ isTerminal, env, colour: null }).drawn
   assert.equal(drawn({ LANG: 'de_DE.UTF-8' }), true)
   assert.equal(drawn({}), true)
@@ -75,7 +75,7 @@ test('marks are drawn on a terminal of UTF-8, and of ASCII elsewhere', () => {
   assert.equal(drawn({ LANG: 'de_DE.UTF-8' }, false), false)
 })
 
-test('property: a status takes one row of whatever width', () => {
+test('property: the status fits one row of any width', () => {
   const names = fc.array(fc.string({ unit: 'grapheme', maxLength: 30 }), { maxLength: 4 })
   fc.assert(
     fc.property(
@@ -107,7 +107,7 @@ test('property: a status takes one row of whatever width', () => {
   )
 })
 
-test('a line without end is printed in parts, and no more of it is kept', () => {
+test('a line without an end is printed in parts, and only the last part is kept', () => {
   const lines = new OutputLines({ look: { colour: false, drawn: true }, whoami: 'codex' })
   const cells = Array.from({ length: 80 }, () => ({ text: 'x', width: 1, sgr: '' }))
   const rows = Array.from({ length: 200 }, (_none, at) => ({ cells, continues: at > 0 }))
@@ -126,7 +126,7 @@ test('a line without end is printed in parts, and no more of it is kept', () => 
   )
 })
 
-test('characters are as wide as Unicode has them today', async () => {
+test('characters have the width that current Unicode defines', async () => {
   const terminal = await RunTerminal.open()
   await terminal.write('\u{1fae0}e\u0301\u6f22')
   assert.deepEqual(
@@ -144,7 +144,7 @@ test('characters are as wide as Unicode has them today', async () => {
   terminal.dispose()
 })
 
-test('text that could not be seen loses its colours', async () => {
+test('colours that would make text invisible are dropped or replaced', async () => {
   const terminal = await RunTerminal.open()
   const sgr = async (parameters: string): Promise<string | undefined> => {
     await terminal.write(`\u001b[H\u001b[2J\u001b[${parameters}mx\u001b[m`)
@@ -169,7 +169,7 @@ test('text that could not be seen loses its colours', async () => {
   terminal.dispose()
 })
 
-test('a status with letters that are read from right to left begins at its left, and its time keeps its place', () => {
+test('a status with right-to-left letters begins at the left and keeps its time in place', () => {
   const current = {
     whoami: '\u05d0',
     argv: ['\u05d1\u05d1\u05d1\u05d1\u05d1\u05d1\u05d1\u05d1\u05d1\u05d1'],

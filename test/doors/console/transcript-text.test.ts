@@ -20,7 +20,7 @@ const first = entry({
   time: '2026-05-21T09:42:18Z',
 })
 
-test('a command is its banner, its output and a blank line', () => {
+test('a transcript shows a banner, the output and a blank line for each command', () => {
   assert.equal(entryText(first, PAGE), '[2026-05-21T09:42:18Z] Claude Code:/path/to/repo $ grep -v foo bar.txt\n| foobar\n\n')
   assert.equal(
     entryText({ ...first, output: 'no end' }, PAGE),
@@ -33,7 +33,7 @@ test('a command is its banner, its output and a blank line', () => {
   assert.match(entryText({ ...first, missing_before: 2 }, PAGE), /^\[… 2 before this could not be written\]\n\[2026/)
 })
 
-test('whatever a banner is made of, it is one line that reads in one way', () => {
+test('a banner is one unambiguous line, even if its fields contain hostile text', () => {
   const banner = (other: Partial<typeof first>): string => bannerText({ ...first, ...other }).slice('[2026-05-21T09:42:18Z] '.length)
   assert.equal(banner({ exec: ['echo', 'a b', '', "it's"] }), `Claude Code:/path/to/repo $ echo 'a b' '' 'it'\\''s'`)
   assert.equal(banner({ whoami: 'x:/ $ ls' }), `'x:/ $ ls':/path/to/repo $ grep -v foo bar.txt`)
@@ -44,7 +44,7 @@ test('whatever a banner is made of, it is one line that reads in one way', () =>
   )
 })
 
-test('property: a banner shows itself, and bash reads its argv back', () => {
+test('property: a banner has only visible characters, and bash reads its argv back', () => {
   const word = fc.string({ unit: 'grapheme', maxLength: 12 })
   const written: string[] = []
   const wanted: string[][] = []
@@ -58,7 +58,7 @@ test('property: a banner shows itself, and bash reads its argv back', () => {
       ),
       (whoami, dir, exec) => {
         const banner = bannerText({ ...first, whoami, dir, exec })
-        // The only mark of ours among its parts, where one is read from right to left; what hides in them is escaped.
+        // Our left-to-right mark is the only invisible character, and appears only with right-to-left text. The others are escaped.
         assert.ok(isVisible(banner.replaceAll(LEFT_TO_RIGHT, '')), banner)
         assert.equal(
           banner.includes(LEFT_TO_RIGHT),
@@ -81,7 +81,7 @@ test('property: a banner shows itself, and bash reads its argv back', () => {
   assert.deepEqual(read, wanted)
 })
 
-test('output can fake neither a banner nor a note, and obeys nothing', () => {
+test('output cannot imitate a banner or a note, and its control sequences are escaped', () => {
   const lines = (output: string, page: Page): string[] =>
     entryText({ ...first, output }, page)
       .split('\n')
@@ -89,7 +89,7 @@ test('output can fake neither a banner nor a note, and obeys nothing', () => {
   assert.deepEqual(lines('\u001b[2J\u0007\u009b1m', PAGE), ['| \\x1b[2J\\x07\\x9b1m'])
   for (const ours of [bannerText(first), noteText('exit 1'), '| ', ''])
     assert.deepEqual(lines(`x\r\n${ours}\n`, PAGE), ['| x', `| ${ours}`])
-  // Nothing that a terminal puts into its next row begins in the first column.
+  // Text that the terminal wraps does not begin in the first column.
   const rows = lines(`\t${'漢'.repeat(90)}${bannerText(first)}`, { look: PLAIN_STYLE, columns: 40 }).filter(
     (row) => !row.startsWith('    '),
   )
@@ -97,7 +97,7 @@ test('output can fake neither a banner nor a note, and obeys nothing', () => {
   for (const row of rows) assert.match(row, /^[|:] .{1,38}$/)
 })
 
-test('a banner says its timeout, and how much of a long command line it leaves out', () => {
+test('a banner shows its timeout and the number of omitted characters and words', () => {
   const banner = (exec: readonly string[], timeout_ms: number | null = null, dir = '/d'): string =>
     bannerText({ ...first, dir, exec, timeout_ms }).slice('[2026-05-21T09:42:18Z] Claude Code:'.length)
   assert.equal(banner(['make'], 1_500), '/d TO=1.5 $ make')
@@ -106,16 +106,16 @@ test('a banner says its timeout, and how much of a long command line it leaves o
   assert.equal(banner(['[1', 'more', 'words]']), "/d $ '[1' more 'words]'")
 })
 
-test('a row with letters that are read from right to left begins at its left, and the parts of a banner keep their order', () => {
+test('a row with right-to-left letters begins at the left, and the parts of a banner keep their order', () => {
   const [alef, bet] = ['\u05d0\u05d0', '\u05d1\u05d1']
   const text = entryText({ ...first, whoami: alef, dir: `/${bet}`, exec: ['cp', alef, bet], output: `${alef} 1\nplain\n` }, PAGE)
   const L = LEFT_TO_RIGHT
   assert.equal(text, `${L}[2026-05-21T09:42:18Z] ${alef}${L}:/${bet}${L} $ cp '${alef}' '${bet}'\n| ${L}${alef} 1\n| plain\n\n`)
-  // Each row of a long line by itself, and no column is taken.
+  // Each row of a long line has its own mark, and marks take no column.
   const rows = entryText({ ...first, output: `${alef.repeat(4)}${'x'.repeat(16)}${alef}` }, { look: PLAIN_STYLE, columns: 18 })
     .split('\n')
     .filter((row) => /^[|:]/.test(row))
   assert.deepEqual(rows, [`| ${L}${alef.repeat(4)}`, `: ${'x'.repeat(16)}`, `: ${L}${alef}`])
-  // A mark that a program writes is shown as an escape.
+  // A direction mark that a program writes is shown as an escape.
   assert.match(entryText({ ...first, output: `${L}x\u200f\u061c\n` }, PAGE), /^\| \\u200ex\\u200f\\u061c$/m)
 })

@@ -18,11 +18,11 @@ import { callOf } from '../../support/raw-mcp.ts'
 
 const ANSWER_WITHIN_MS = 45_000
 
-/** An executor whose calls about files are done in another way. */
+/** An executor whose file calls behave as the test says. */
 const withFiles = (executor: LocalExecutor, file: LocalExecutor['file']): LocalExecutor =>
   new Proxy(executor, { get: (real, name) => (name === 'file' ? file : Reflect.get(real, name).bind(real)) })
 
-/** The tools of a host behind a clock that stands still; what it answers to calls, by id. */
+/** The tools of a host with a clock that the test moves, and its answers to calls by ID. */
 const serve = async (t: TestContext, executor: LocalExecutor) => {
   const [input, output, clock] = [new PassThrough(), new PassThrough(), new ManualClock()]
   const tools = toolsFor(new Set(['fs.read', 'fs.write']))
@@ -54,7 +54,7 @@ const serve = async (t: TestContext, executor: LocalExecutor) => {
   return { clock, send, answer }
 }
 
-test('a call about files that has no answer by the time of one is given up, and changes nothing', async (t) => {
+test('a file call without an answer within 45 s is abandoned and changes nothing', async (t) => {
   const host = await LocalHost.start(t)
   const late = Promise.withResolvers<void>()
   const executor = withFiles(host.executor, async (...call) => {
@@ -74,7 +74,7 @@ test('a call about files that has no answer by the time of one is given up, and 
   assert.equal(refused.length, 1)
 })
 
-test('where the file system does not answer, nobody is told that nothing was changed', async (t) => {
+test('if the file system does not answer, the timeout does not claim that nothing changed', async (t) => {
   const host = await LocalHost.start(t)
   const { clock, send, answer } = await serve(
     t,

@@ -9,12 +9,12 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { LineTransport } from '../../../src/doors/mcp/line-transport.ts'
 import { MAX_MCP_BACKLOG, MAX_MCP_CALLS, MAX_MCP_MESSAGE } from '../../../src/protocol/limits/tools.ts'
 
-/** A transport between streams of memory, all that it hands on, and all that it writes. */
+/** A transport between in-memory streams, with all messages that it delivers and all that it writes. */
 const between = async (t?: Pick<TestContext, 'after'>, output: Writable = new PassThrough()) => {
   const input = new PassThrough({ highWaterMark: 64 * 1024 })
   const transport = new LineTransport({ input, output, clock: systemClock })
   const came: JSONRPCMessage[] = []
-  // Its only way to hand messages on.
+  // The transport delivers messages only through this callback.
   Object.assign(transport, { onmessage: (message: JSONRPCMessage) => came.push(message) })
   t?.after(() => transport.close())
   await transport.start()
@@ -25,11 +25,11 @@ const between = async (t?: Pick<TestContext, 'after'>, output: Writable = new Pa
           .filter((line) => line !== '')
           .map((line) => JSON.parse(line) as Record<string, unknown>)
       : []
-  /** Resolves when all that was given so far was looked at. */
+  /** Resolves when the transport has examined all input so far. */
   const looked = async (): Promise<void> => new Promise((resolve) => setImmediate(() => setImmediate(resolve)))
   const give = async (...lines: (object | string)[]): Promise<void> => {
     for (const line of lines) input.write(`${typeof line === 'string' ? line : JSON.stringify(line)}\n`)
-    // Some are looked at in one turn, and the next ones in another.
+    // The transport examines some lines in one turn and the others in the next turns.
     for (let turn = 0; turn <= lines.length / 64; turn++) await looked()
   }
   return { transport, input, output, came, said, give, looked }
@@ -41,7 +41,7 @@ const cancel = (requestId: number) => ({ jsonrpc: '2.0', method: 'notifications/
 const codes = (answers: readonly Record<string, unknown>[]): unknown[] =>
   answers.map(({ id, error }) => [id, (error as { code?: number } | undefined)?.code])
 
-test('a line that is no message is answered, and the next one read', async (t) => {
+test('an invalid line gets an error, and the transport reads the next line', async (t) => {
   const { give, said, came, input, looked } = await between(t)
   await give('{', '[]', '"x"', '{"jsonrpc":"2.0","id":7}', '{"jsonrpc":"2.0","id":{},"method":"a"}', '', '  ', request(1))
   input.write(Buffer.from([0xff, 0x0a]))
@@ -57,7 +57,7 @@ test('a line that is no message is answered, and the next one read', async (t) =
   assert.deepEqual(came, [request(1)])
 })
 
-test('a line without end costs no memory, and is answered once it ends', async (t) => {
+test('an endless line uses bounded memory and gets an error when it ends', async (t) => {
   const { input, said, came, give, looked } = await between(t)
   const piece = Buffer.alloc(1024 * 1024, 'x')
   const before = process.memoryUsage().arrayBuffers
@@ -70,7 +70,7 @@ test('a line without end costs no memory, and is answered once it ends', async (
   assert.deepEqual(came, [request(1)])
 })
 
-test('an id is one call at a time', async (t) => {
+test('a second request with the ID of an open call is refused', async (t) => {
   const { transport, give, said, came } = await between(t)
   await give(request(1), request(1), request('1'))
   assert.deepEqual(codes(said()), [[1, -32600]])
@@ -79,7 +79,7 @@ test('an id is one call at a time', async (t) => {
   assert.equal(came.length, 3)
 })
 
-test('more calls than may be are refused, but never what ends runs, and a cancelled one makes room', async (t) => {
+test('calls over the limit are refused except exec_kill, and a cancelled call frees its place', async (t) => {
   const { give, said, came } = await between(t)
   await give(...Array.from({ length: MAX_MCP_CALLS }, (_one, id) => call(id, 'exec_status')))
   assert.equal(came.length, MAX_MCP_CALLS)
@@ -91,7 +91,7 @@ test('more calls than may be are refused, but never what ends runs, and a cancel
   assert.deepEqual(came.at(-1), call(10_002, 'exec_status'))
 })
 
-test('what ends runs has places of its own, but not for what is large or only called so', async (t) => {
+test('exec_kill has its own limit of calls, which large messages and other methods cannot use', async (t) => {
   const { give, said } = await between(t)
   await give(...Array.from({ length: MAX_MCP_CALLS }, (_one, id) => call(id, 'exec_status')))
   await give(request(10_000, 'tools/call', { name: 'exec_kill', _meta: { progressToken: 'x'.repeat(5_000) } }))
@@ -104,7 +104,7 @@ test('what ends runs has places of its own, but not for what is large or only ca
   ])
 })
 
-test('a cancelled call counts until its tool is done with it, and is none when it was cancelled before', async (t) => {
+test('a cancelled call counts until its tool returns, and a tool does not start a call that is already cancelled', async (t) => {
   const { transport, give, said } = await between(t)
   await give(...Array.from({ length: MAX_MCP_CALLS }, (_one, id) => call(id, 'write_file')))
   const work = Promise.withResolvers<void>()
@@ -121,7 +121,7 @@ test('a cancelled call counts until its tool is done with it, and is none when i
   )
 })
 
-test('a client that reads nothing is told of no progress', async (t) => {
+test('a client that does not read receives no further progress messages', async (t) => {
   const output = new Writable({ write: () => undefined })
   const { transport } = await between(t, output)
   const params = { progressToken: 'x'.repeat(100_000), progress: 1 }
@@ -129,7 +129,7 @@ test('a client that reads nothing is told of no progress', async (t) => {
   assert.ok(output.writableLength < MAX_MCP_BACKLOG + 2 * 100_000)
 })
 
-test('many small questions with large answers are asked no faster than their answers are read', async (t) => {
+test('many small requests are processed only as fast as the client reads their large answers', async (t) => {
   const output = new Writable({ write: () => undefined })
   const { transport, input, looked } = await between(t, output)
   const text = 'x'.repeat(100_000)
@@ -142,7 +142,7 @@ test('many small questions with large answers are asked no faster than their ans
   assert.ok(output.writableLength < 10 * MAX_MCP_BACKLOG)
 })
 
-test('a client that reads nothing is read no more, and no answer is made for it', async (t) => {
+test('the transport stops reading from a client that does not read, and makes no answers for it', async (t) => {
   const taken: (() => void)[] = []
   let reads = false
   const output = new Writable({
@@ -172,13 +172,13 @@ test('a client that reads nothing is read no more, and no answer is made for it'
   assert.equal(came.length, 5)
 })
 
-test('whatever the bytes are, each line is handed on or answered, and the transport goes on', async () => {
+test('property: for any bytes, each line is delivered or answered, and the transport continues', async () => {
   const valid = JSON.stringify(call(1, 'exec_status'))
   const line = fc.oneof(
     fc.string({ unit: 'binary', maxLength: 60 }).map((text) => Buffer.from(text.replaceAll('\n', ' '))),
     fc.uint8Array({ maxLength: 60 }).map((bytes) => Buffer.from(bytes.map((byte) => (byte === 0x0a ? 0x20 : byte)))),
     fc.json().map((text) => Buffer.from(text.replaceAll('\n', ' '))),
-    // One character of a message of ours is another.
+    // A valid message with one replaced character.
     fc
       .tuple(fc.nat(valid.length - 1), fc.constantFrom(...'{}[]":,0 x'))
       .map(([at, other]) => Buffer.from(valid.slice(0, at) + other + valid.slice(at + 1))),
@@ -201,7 +201,7 @@ test('whatever the bytes are, each line is handed on or answered, and the transp
 const initialized = (protocolVersion: string): JSONRPCMessage => ({ jsonrpc: '2.0', id: 0, result: { protocolVersion } })
 const pong = (id: number): JSONRPCMessage => ({ jsonrpc: '2.0', id, result: {} })
 
-test('a batch is taken where the agreed version has them, and answered as one array; elsewhere it is refused', async (t) => {
+test('a batch gets one array as its answer if the agreed version allows batches, and an error otherwise', async (t) => {
   for (const [version, takes] of [
     ['2025-03-26', true],
     ['2024-11-05', false],
@@ -221,7 +221,7 @@ test('a batch is taken where the agreed version has them, and answered as one ar
     assert.deepEqual(said(), [])
     await transport.send(pong(1))
     assert.deepEqual(said(), [[pong(2), pong(1)]])
-    // Afterwards single requests are answered by themselves, and no batch may repeat an id.
+    // Later single requests get single answers. Batches that repeat an ID, are empty or are too long get an error.
     await give(request(4), JSON.stringify([request(5), request(5)]), '[]', JSON.stringify(Array.from({ length: 101 }, () => 1)))
     assert.deepEqual(
       codes(said()),
@@ -232,7 +232,7 @@ test('a batch is taken where the agreed version has them, and answered as one ar
   }
 })
 
-test('a batch of large answers is answered in several arrays, so that no more than one is held', async (t) => {
+test('large answers to a batch arrive in several arrays, so the transport holds at most one large answer', async (t) => {
   const { transport, give, said } = await between(t)
   await transport.send(initialized('2025-03-26'))
   said()
@@ -243,7 +243,7 @@ test('a batch of large answers is answered in several arrays, so that no more th
   assert.deepEqual(said(), [[pong(2)]])
 })
 
-test('a message that is too long is refused with its own id, wherever that stands', async (t) => {
+test("the refusal of an oversized message has the message's ID, wherever the ID is in the message", async (t) => {
   const { give, said } = await between(t)
   const filler = 'x'.repeat(MAX_MCP_MESSAGE)
   await give(
@@ -258,7 +258,7 @@ test('a message that is too long is refused with its own id, wherever that stand
   ])
 })
 
-test('no answer has a raw character at which a reader of lines could cut', async (t) => {
+test('answers contain no raw Unicode line separators', async (t) => {
   const output = new PassThrough()
   const { transport, give } = await between(t, output)
   const text = 'a\u0085b\u2028c\u2029d'
@@ -269,7 +269,7 @@ test('no answer has a raw character at which a reader of lines could cut', async
   assert.deepEqual((JSON.parse(written.split('\n')[1]!) as { result: object }).result, { [text]: [text] })
 })
 
-test('a request that is answered at the end alone keeps nothing from ending', async (t) => {
+test('an open subscription request does not keep the transport from settling', async (t) => {
   const { transport, give } = await between(t)
   await give(request(1, 'subscriptions/listen'), request(2))
   const settled = transport.settled()
@@ -277,7 +277,7 @@ test('a request that is answered at the end alone keeps nothing from ending', as
   await settled
 })
 
-test('a cancelled call gives back its place among the answers that are made', async (t) => {
+test('a cancelled call frees its place among the answers in progress', async (t) => {
   const { transport, give } = await between(t)
   await give(...Array.from({ length: 5 }, (_one, id) => request(id)))
   const cancelling = new AbortController()

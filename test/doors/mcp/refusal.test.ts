@@ -11,7 +11,7 @@ const textOf = (error: AppError): string => {
   return text.text
 }
 
-test('a refused call says what to do next behind what is wrong, cut and cleaned', () => {
+test('a refused call shows the error and then the next step, shortened and escaped', () => {
   assert.equal(textOf(new AppError('no_hosts', 'nobody')), 'no_hosts: nobody')
   assert.equal(textOf(new AppError('no_hosts', 'nobody', { data: { next: '' } })), 'no_hosts: nobody')
   assert.equal(textOf(new AppError('no_hosts', 'nobody', { data: { next: 7 } })), 'no_hosts: nobody')

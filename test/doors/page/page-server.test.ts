@@ -35,7 +35,7 @@ const errorIn = ({ text }: { text: string }): string => String((JSON.parse(text)
 const call = async (host: PageHost, name: string, session: { cookie: string; proof: string } | undefined, body: object = {}) =>
   askPage(host, `/api/${name}`, { headers: pageHeaders(host, session), body: JSON.stringify(body) })
 
-test('every answer, a refusal too, has the headers that keep other pages and inline scripts out', async (t) => {
+test('every answer, including a refusal, has headers that block other pages and inline scripts', async (t) => {
   const host = await pageHost(t)
   for (const answer of [await askPage(host, '/sign-in'), await askPage(host, '/nowhere'), await call(host, 'about', undefined)]) {
     const policy = answer.headers['content-security-policy'] as string
@@ -49,7 +49,7 @@ test('every answer, a refusal too, has the headers that keep other pages and inl
   }
 })
 
-test('who has not signed in gets the sign-in page and nothing else', async (t) => {
+test('a client that has not signed in gets only the sign-in page', async (t) => {
   const host = await pageHost(t)
   for (const path of ['/sign-in', '/sign-in.js', '/page.css', '/icon.svg']) assert.equal((await askPage(host, path)).status, 200, path)
   const first = await askPage(host, '/')
@@ -60,7 +60,7 @@ test('who has not signed in gets the sign-in page and nothing else', async (t) =
   assert.equal(host.desk.listeners.size, 0)
 })
 
-test('a session is its cookie and its proof together: a cookie that another port of this host was sent opens nothing', async (t) => {
+test('a session needs its cookie and its proof together, and one without the other is refused', async (t) => {
   const host = await pageHost(t)
   const session = await signInTo(host)
   assert.equal((await call(host, 'about', session)).status, 200)
@@ -73,18 +73,18 @@ test('a session is its cookie and its proof together: a cookie that another port
   assert.equal((await call(host, 'about', session)).status, 200)
 })
 
-test('the cookie is read by no script and sent with no request of another site', async (t) => {
+test('scripts cannot read the cookie, and browsers do not send it with requests of other sites', async (t) => {
   const host = await pageHost(t)
   const code = codeOf(host.server.newLink())
   const { headers } = await askPage(host, '/sign-in', { headers: pageHeaders(host), body: JSON.stringify({ code }) })
   assert.match(
     headers['set-cookie']![0]!,
-    // Without a Domain it is of this one host name.
+    // Without a Domain attribute the cookie belongs to this host name only.
     new RegExp(`^x0x_page_${host.server.port}=[A-Za-z0-9_-]{22}; Path=/; HttpOnly; SameSite=Strict$`),
   )
 })
 
-test('a link signs in once: replayed, cut, foreign or too old it does not', async (t) => {
+test('a link signs in once, and the server refuses a repeated, cut, displaced or expired code', async (t) => {
   const clock = new ManualClock()
   const host = await pageHost(t, { clock })
   const enter = async (code: unknown) => askPage(host, '/sign-in', { headers: pageHeaders(host), body: JSON.stringify({ code }) })
@@ -103,7 +103,7 @@ test('a link signs in once: replayed, cut, foreign or too old it does not', asyn
   for (const bad of [undefined, 7, null, ['x'], {}]) assert.equal((await enter(bad)).status, 400)
 })
 
-test('a foreign Host (DNS rebinding), Origin or site is refused before anything is looked at', async (t) => {
+test('a request with a foreign Host (DNS rebinding), Origin or site is refused before anything else is checked', async (t) => {
   const host = await pageHost(t)
   const session = await signInTo(host)
   const { port } = host.server
@@ -142,7 +142,7 @@ test('a foreign Host (DNS rebinding), Origin or site is refused before anything 
   assert.equal((await askPage(host, '/api/about', { headers: own, body: '{}' })).status, 200)
 })
 
-test('each start has a new name of 128 random bits below localhost, and 127.0.0.1 only where that is asked for', async (t) => {
+test('each start uses a new name of 128 random bits below localhost, and 127.0.0.1 only by option', async (t) => {
   const names = [await pageHost(t), await pageHost(t)].map(({ server }) => new URL(server.newLink()).hostname)
   for (const name of names) assert.match(name, /^[0-9a-f]{32}\.localhost$/)
   assert.notEqual(names[0], names[1])
@@ -153,7 +153,7 @@ test('each start has a new name of 128 random bits below localhost, and 127.0.0.
   assert.equal(named.status, 403)
 })
 
-test('a port of which another program has either address of localhost is not taken', async (t) => {
+test('the server refuses a port on which another program uses either address of localhost', async (t) => {
   for (const address of ['127.0.0.1', '::1']) {
     const other = createServer().listen(0, address)
     await once(other, 'listening')
@@ -169,7 +169,7 @@ test('a port of which another program has either address of localhost is not tak
   }
 })
 
-test('a body that is too large, no JSON, of another type, or has what no call knows is refused', async (t) => {
+test('the server refuses a body that is too large, not a JSON object, of another type or with an unknown field', async (t) => {
   const host = await pageHost(t)
   const session = await signInTo(host)
   const headers = pageHeaders(host, session)
@@ -185,7 +185,7 @@ test('a body that is too large, no JSON, of another type, or has what no call kn
   assert.equal((await askPage(host, '/../page.js', { headers: { cookie: session.cookie } })).status, 404)
 })
 
-/** Reads lines of the stream; `gone`: cuts it, as a page that is closed. */
+/** Reads lines of the stream. `gone` cuts it, as a closed page does. */
 const following = async (host: PageHost, session: { cookie: string; proof: string }) => {
   const gone = new AbortController()
   const { port, host: name } = host.server
@@ -217,7 +217,7 @@ const until = async (isSo: () => boolean): Promise<void> => {
   while (!isSo()) await new Promise((resolve) => setTimeout(resolve, 5))
 }
 
-test('a run is followed at the desk for as long as a page that shows it asks again, and what goes on there is told to the page', async (t) => {
+test("the server follows a run while a page asks for it, and sends the run's events to the page", async (t) => {
   const clock = new ManualClock()
   const host = await pageHost(t, { clock })
   const session = await signInTo(host)
@@ -239,7 +239,7 @@ test('a run is followed at the desk for as long as a page that shows it asks aga
   assert.equal((await call(host, 'watch', session, { followed: Array(33).fill('x') })).status, 400)
 })
 
-test('the desk is followed while a page is open, and not a moment longer', async (t) => {
+test('the server follows the approval service only while a page is open', async (t) => {
   const host = await pageHost(t)
   const session = await signInTo(host)
   assert.equal(host.desk.listeners.size, 0)
@@ -258,7 +258,7 @@ test('the desk is followed while a page is open, and not a moment longer', async
   await until(() => host.desk.listeners.size === 0)
 })
 
-test('a second page begins however much the runs of this desk have written', async (t) => {
+test('a second page gets events even if the runs of the approval service wrote much output', async (t) => {
   const host = await pageHost(t)
   const first = await following(host, await signInTo(host))
   while ((await first.next())?.['open'] !== true);
@@ -277,7 +277,7 @@ test('a second page begins however much the runs of this desk have written', asy
   for (const { gone } of [first, second]) gone.abort()
 })
 
-test('a desk that goes away is told of, its questions are void, and it is followed again when it is back', async (t) => {
+test('the page reports a lost approval service, drops its requests and reconnects when it is back', async (t) => {
   const clock = new ManualClock()
   const host = await pageHost(t, { clock })
   const session = await signInTo(host)
@@ -302,7 +302,7 @@ test('a desk that goes away is told of, its questions are void, and it is follow
   assert.deepEqual([late.status, errorIn(late)], [502, 'daemon_unreachable'])
 })
 
-test('a decision goes to the desk with the digest that was shown, and what the desk refuses is told', async (t) => {
+test('a decision carries the digest that the page showed, and the page reports a refusal of the approval service', async (t) => {
   const host = await pageHost(t)
   const session = await signInTo(host)
   const page = await following(host, session)
@@ -337,7 +337,7 @@ test('a decision goes to the desk with the digest that was shown, and what the d
   page.gone.abort()
 })
 
-test('a run is stopped by the signed-in page alone: not without a session or proof, from another site, or by a form', async (t) => {
+test('only the signed-in page stops a run, and a request without session or proof, from another site or by a form cannot', async (t) => {
   const stopped: string[] = []
   const stopRun = async (key: string): Promise<object> => {
     stopped.push(key)
@@ -371,7 +371,7 @@ test('a run is stopped by the signed-in page alone: not without a session or pro
   assert.deepEqual(stopped, ['asked one'])
 })
 
-test('a session that nobody touches ends, and with it what it follows; one that is touched ends after half a day', async (t) => {
+test('an idle session ends with its streams, and an active one ends after PAGE_SESSION_MS', async (t) => {
   const clock = new ManualClock()
   const host = await pageHost(t, { clock })
   const session = await signInTo(host)
@@ -392,7 +392,7 @@ test('a session that nobody touches ends, and with it what it follows; one that 
   await until(() => host.desk.listeners.size === 0)
 })
 
-test('who signs out is out, and of too many sessions the oldest is', async (t) => {
+test('signing out ends a session, and a session over the limit replaces the oldest', async (t) => {
   const host = await pageHost(t)
   const session = await signInTo(host)
   assert.equal((await call(host, 'sign-out', session)).status, 200)
@@ -403,7 +403,7 @@ test('who signs out is out, and of too many sessions the oldest is', async (t) =
   assert.equal((await call(host, 'about', sessions[1])).status, 200)
 })
 
-test('who signs out while a decision or a stream is still being sent gets neither', async (t) => {
+test('a decision or stream whose request completes after the sign-out is refused', async (t) => {
   const host = await pageHost(t)
   const pending = pendingOf('late')
   for (const [name, body] of [
@@ -425,7 +425,7 @@ test('who signs out while a decision or a stream is still being sent gets neithe
     const headers = { host: host.server.host, ...pageHeaders(host, session), expect: '100-continue' }
     const late = httpRequest({ host: '127.0.0.1', port: host.server.port, path: `/api/${name}`, method: 'POST', headers, agent: false })
     late.flushHeaders()
-    // The server has the head now, and waits for the rest.
+    // The server has the request head now and waits for the body.
     await once(late, 'continue')
     assert.equal((await call(host, 'sign-out', session)).status, 200)
     late.end(JSON.stringify(body))
@@ -437,7 +437,7 @@ test('who signs out while a decision or a stream is still being sent gets neithe
   assert.deepEqual(host.desk.decided, [])
 })
 
-test('who has seen the cookie alone is bounded by rate however it is sent, and takes nothing from the page', async (t) => {
+test('requests with the cookie alone have their own rate limit, and the page remains usable', async (t) => {
   const host = await pageHost(t, { clock: new ManualClock() })
   const session = await signInTo(host)
   let refused = 0
@@ -448,19 +448,19 @@ test('who has seen the cookie alone is bounded by rate however it is sent, and t
   assert.equal((await call(host, 'about', session)).status, 200)
 })
 
-test('strangers are bounded by rate, and take nothing from who has signed in; a page has two streams at most', async (t) => {
+test('requests without a session have their own rate limit, and a page has at most two streams', async (t) => {
   const host = await pageHost(t)
   const session = await signInTo(host)
   let refused = 0
   for (let at = 0; at < 100; at++) if ((await askPage(host, '/nothing')).status === 429) refused++
   assert.ok(refused > 0)
   const body = JSON.stringify({ code: 'A'.repeat(22) })
-  // The rate goes on giving while a busy machine asks.
+  // The rate limit refills while a busy machine sends requests.
   const codes: number[] = []
   while (codes.at(-1) !== 429 && codes.length < 50)
     codes.push((await askPage(host, '/sign-in', { headers: pageHeaders(host), body })).status)
   assert.equal(codes.at(-1), 429)
-  // What they have used up is theirs: whoever has a link signs in.
+  // These requests use only the limit of unauthenticated clients. A client with a link can still sign in.
   for (const path of ['/sign-in', '/sign-in.js', '/page.css', '/icon.svg']) assert.equal((await askPage(host, path)).status, 200, path)
   assert.equal((await call(host, 'about', await signInTo(host))).status, 200)
   assert.equal((await call(host, 'about', session)).status, 200)
@@ -472,16 +472,16 @@ test('strangers are bounded by rate, and take nothing from who has signed in; a 
   for (const { gone } of pages) gone.abort()
 })
 
-test('who takes all connections of a page keeps nobody out who signs in, and ends nobody who has', async (t) => {
+test('a client that takes all unauthenticated connections does not prevent a sign-in or end an open page', async (t) => {
   const host = await pageHost(t)
   const page = await following(host, await signInTo(host))
   await page.next()
-  const strangers = Array.from({ length: MAX_PAGE_UNPROVEN + 20 }, () =>
+  const unauthenticated = Array.from({ length: MAX_PAGE_UNPROVEN + 20 }, () =>
     connect(host.server.port, '127.0.0.1').on('error', () => undefined),
   )
-  t.after(() => strangers.forEach((socket) => socket.destroy()))
-  const [first] = strangers
-  // The oldest make room. One sends half a request, which is no reason to keep it.
+  t.after(() => unauthenticated.forEach((socket) => socket.destroy()))
+  const [first] = unauthenticated
+  // The oldest connections make room. An unfinished request does not protect its connection.
   first!.write('GET / HT')
   await once(first!, 'close')
   assert.equal((await call(host, 'about', await signInTo(host))).status, 200)
@@ -492,7 +492,7 @@ test('who takes all connections of a page keeps nobody out who signs in, and end
   page.gone.abort()
 })
 
-test('a server that stops ends its pages, also those that are followed', async (t) => {
+test('a server that stops closes its pages, including their streams', async (t) => {
   const host = await pageHost(t)
   const page = await following(host, await signInTo(host))
   await page.next()

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { startDoor, TOKEN } from '../../support/rest-server.ts'
 
-test('every route but /health wants the token', async (t) => {
+test('every route except /health requires the token', async (t) => {
   const door = await startDoor(t)
   assert.equal((await door.call('GET', '/health', { token: null })).status, 200)
   const { json } = await door.call('GET', '/routes')
@@ -17,7 +17,7 @@ test('every route but /health wants the token', async (t) => {
   assert.equal((await door.call('GET', '/nowhere', { token: null })).status, 401)
 })
 
-test('the token for metrics opens them and nothing else', async (t) => {
+test('the metrics token opens /metrics and no other route', async (t) => {
   const metricsToken = 'e'.repeat(64)
   const [with_, without] = [await startDoor(t, {}, { metricsToken }), await startDoor(t)]
   for (const viaSocket of [true, false]) {
@@ -34,18 +34,18 @@ test('the token for metrics opens them and nothing else', async (t) => {
     const { status } = await with_.call(method, path, { token: metricsToken, ...(method === 'POST' ? { body: {} } : {}) })
     assert.equal(status, 401, `${method} ${path}`)
   }
-  // As where it was left over from before.
+  // The metrics token of an earlier configuration does not count.
   assert.equal((await without.call('GET', '/metrics', { token: metricsToken })).status, 401)
 })
 
-test('a refused request leaves its body unread and its connection closed', async (t) => {
+test('a refused request gets an answer with connection: close', async (t) => {
   const door = await startDoor(t)
   const { status, headers } = await door.call('POST', '/exec/run', { token: null, body: { argv: ['x'.repeat(10_000)] } })
   assert.equal(status, 401)
   assert.equal(headers.connection, 'close')
 })
 
-test('a Host that is not ours is refused on TCP, as DNS rebinding would send it', async (t) => {
+test('TCP requests with a foreign Host (DNS rebinding) are refused', async (t) => {
   const door = await startDoor(t)
   const own = [`127.0.0.1:${door.port}`, `localhost:${door.port}`, `LOCALHOST:${door.port}`, `[::1]:${door.port}`]
   for (const host of own) assert.equal((await door.call('GET', '/agent', { headers: { host } })).status, 200, host)
@@ -65,7 +65,7 @@ test('a Host that is not ours is refused on TCP, as DNS rebinding would send it'
   }
 })
 
-test('the unix socket answers to localhost alone', async (t) => {
+test('the unix socket accepts only localhost as Host', async (t) => {
   const door = await startDoor(t)
   assert.equal((await door.call('GET', '/agent', { viaSocket: true, headers: { host: 'localhost' } })).status, 200)
   for (const host of ['evil.example', `127.0.0.1:${door.port}`]) {
@@ -75,7 +75,7 @@ test('the unix socket answers to localhost alone', async (t) => {
   }
 })
 
-test('an Origin that is not the listener itself is refused', async (t) => {
+test('an Origin other than the listener itself is refused', async (t) => {
   const door = await startDoor(t)
   assert.equal((await door.call('GET', '/agent', { headers: { origin: `http://127.0.0.1:${door.port}` } })).status, 200)
   for (const origin of [
@@ -94,7 +94,7 @@ test('an Origin that is not the listener itself is refused', async (t) => {
   assert.equal(viaSocket.status, 403)
 })
 
-test('no answer may be kept or sniffed', async (t) => {
+test('every answer forbids caching and content sniffing', async (t) => {
   const door = await startDoor(t)
   const { headers } = await door.call('GET', '/agent')
   assert.equal(headers['cache-control'], 'no-store')

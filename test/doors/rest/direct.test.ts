@@ -21,7 +21,7 @@ const message = (payload_b64: string): DirectEvent => ({
 const feedOf = () => new EventFeed<DirectEvent>({ overflowEvent: () => ({ type: 'lagged' }) })
 const noSend = async (): Promise<never> => Promise.reject(new Error('no message was expected'))
 
-test('a message is sent as it was given, and its receipt is the answer', async (t) => {
+test('a message is sent unchanged, and the answer is its receipt', async (t) => {
   const sent: unknown[] = []
   const door = await startDoor(t, {
     messages: {
@@ -48,7 +48,7 @@ test('a message is sent as it was given, and its receipt is the answer', async (
   }
 })
 
-test('messages stream to every listener until it leaves', async (t) => {
+test('each message goes to every listener until the listener leaves', async (t) => {
   const feed = feedOf()
   const door = await startDoor(t, { messages: { subscribe: () => feed.subscribe(), send: noSend } })
   const request = door.open('GET', '/direct/events')
@@ -63,7 +63,7 @@ test('messages stream to every listener until it leaves', async (t) => {
   while (feed.size > 0) await new Promise((resolve) => setTimeout(resolve, 5))
 })
 
-test('a feed that ends, ends its streams after what it still had to say', async (t) => {
+test('when a feed ends, its streams deliver the pending messages and then end', async (t) => {
   const feed = feedOf()
   const door = await startDoor(t, { messages: { subscribe: () => feed.subscribe(), send: noSend } })
   const request = door.open('GET', '/direct/events')

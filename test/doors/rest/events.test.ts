@@ -25,7 +25,7 @@ interface Item {
   readonly text?: string
 }
 
-/** Server-sent events, one at a time. */
+/** Reads server-sent events one at a time. */
 class Stream {
   readonly #message: IncomingMessage
   readonly #chunks: AsyncIterator<Buffer>
@@ -71,7 +71,7 @@ class Stream {
   }
 }
 
-test('events are read as one answer, from a number on', async (t) => {
+test('one answer returns the events after a given number', async (t) => {
   const log = newLifecycleLog()
   const door = await doorWith(t, log)
   const { json: none } = await door.call('GET', '/exec/events')
@@ -89,7 +89,7 @@ test('events are read as one answer, from a number on', async (t) => {
   assert.deepEqual([second.events.length, second.gap], [1, null])
 })
 
-test('B28: without the token, or of another session, nothing is read', async (t) => {
+test('B28: a request without the token, or for another session, reads no events', async (t) => {
   const log = newLifecycleLog()
   const door = await doorWith(t, log)
   tell(log, 'a', 'secret-of-a')
@@ -109,13 +109,13 @@ test('B28: without the token, or of another session, nothing is read', async (t)
   stream.hangUp()
 })
 
-test('what is no session and no number is refused', async (t) => {
+test('a query with an invalid session, number or parameter is refused', async (t) => {
   const door = await doorWith(t, newLifecycleLog())
   for (const query of ['session=', 'session=a%0ab', `session=${'x'.repeat(65)}`, 'since=-1', 'since=x', 'since=a.1', 'other=1'])
     assert.equal((await door.call('GET', `/exec/events?${query}`)).status, 400, query)
 })
 
-test('a stream that broke goes on where its reader was, without a gap and without an event twice', async (t) => {
+test("a broken stream resumes at the reader's position without missing or repeated events", async (t) => {
   const log = newLifecycleLog()
   const door = await doorWith(t, log)
   for (let n = 0; n < 3; n++) tell(log)
@@ -137,7 +137,7 @@ test('a stream that broke goes on where its reader was, without a gap and withou
   again.hangUp()
 })
 
-test('a reader who was away for too long is told which events are gone, and gets the rest', async (t) => {
+test('a reader that was away for too long gets a gap event and then the remaining events', async (t) => {
   const log = newLifecycleLog()
   const door = await doorWith(t, log)
   for (let n = 0; n < MAX_KEPT_EVENTS + 10; n++) tell(log)
@@ -152,7 +152,7 @@ test('a reader who was away for too long is told which events are gone, and gets
   assert.deepEqual([json.gap, json.events[0].n], [{ through: 10 }, 11])
 })
 
-test('after a restart of the daemon a reader is told that events may be gone', async (t) => {
+test('after a restart of the daemon a reader gets a gap event', async (t) => {
   const log = newLifecycleLog('a'.repeat(12))
   const door = await doorWith(t, log)
   tell(log)
@@ -164,14 +164,14 @@ test('after a restart of the daemon a reader is told that events may be gone', a
   }
 })
 
-test('a slow reader holds up nobody and no memory: what is dropped meanwhile is told to him, and the newest comes', async (t) => {
+test('a slow reader blocks no other reader, and gets a gap event for the dropped events and then the newest ones', async (t) => {
   const log = newLifecycleLog()
   const door = await doorWith(t, log)
   const slow = await Stream.open(door, '/exec/events')
   const quick = await Stream.open(door, '/exec/events')
   tell(log)
   assert.equal((await quick.next()).n, 1)
-  // More than any buffer between the two holds, and the log keeps a fiftieth of it.
+  // More data than the buffers of the stream hold, and fifty times as much as the log keeps.
   const tail = 'x'.repeat(19_000)
   for (let n = 0; n < 3_000; n++) {
     tell(log, null, tail)

@@ -56,7 +56,7 @@ const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes)
 const lines = (...objects: unknown[]): string => objects.map((object) => `${JSON.stringify(object)}\n`).join('')
 const NDJSON = { 'content-type': 'application/x-ndjson' }
 
-test('the answer is one object with the output in it, in the documented shape and order', async (t) => {
+test('the JSON answer contains the output and has the documented fields in the documented order', async (t) => {
   const door = await startDoor(t, { runner: runnerOf(happy) })
   const { status, json } = await door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['id'] } })
   assert.equal(status, 200)
@@ -71,7 +71,7 @@ test('the answer is one object with the output in it, in the documented shape an
   assert.deepEqual(Object.keys(json), order.split(' '))
 })
 
-test('the request reaches the runner as it was asked', async (t) => {
+test('the runner gets all fields of the request unchanged', async (t) => {
   const specs: RunSpec[] = []
   const door = await startDoor(t, {
     runner: runnerOf(async (spec) => {
@@ -109,7 +109,7 @@ test('the request reaches the runner as it was asked', async (t) => {
   assert.deepEqual(await readAll(stdin), Buffer.from([0, 1]))
 })
 
-test('a denial and an incomplete run are answers, not errors', async (t) => {
+test('a denial and an incomplete run are answers with status 200', async (t) => {
   let outcome: RunOutcome = { ...OUTCOME, ok: false, code: null, denial_reason: 'argv_not_allowed' }
   const door = await startDoor(t, { runner: runnerOf(async () => outcome) })
   const ask = async () => door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['rm'] } })
@@ -124,7 +124,7 @@ test('a denial and an incomplete run are answers, not errors', async (t) => {
   runResult.parse(lost.json)
 })
 
-test('an error of the run has the status and the data of its row', async (t) => {
+test('an error of the run gets the status and data of its entry in the error table', async (t) => {
   const rows = [
     ['unknown_agent', 404],
     ['ambiguous_agent', 409],
@@ -147,7 +147,7 @@ test('an error of the run has the status and the data of its row', async (t) => 
   }
 })
 
-test('output beyond the bound of one answer is counted, dropped and said', async (t) => {
+test('output over the limit of one answer is dropped, counted and reported as truncated', async (t) => {
   const chunk = Buffer.alloc(1024 * 1024)
   const total = MAX_AGGREGATED_OUTPUT + 1
   const door = await startDoor(t, {
@@ -164,7 +164,7 @@ test('output beyond the bound of one answer is counted, dropped and said', async
   assert.deepEqual([json.ok, json.truncated, json.warnings, json.stdout_bytes_total], [true, true, ['stdout_cap_hit'], total])
 })
 
-test('NDJSON and server-sent events carry the same objects, each of the documented form', async (t) => {
+test('NDJSON and server-sent events carry the same objects, which match the documented schema', async (t) => {
   const door = await startDoor(t, { runner: runnerOf(happy) })
   const ask = async (accept: string) =>
     door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['id'] }, headers: { accept } })
@@ -195,7 +195,7 @@ test('NDJSON and server-sent events carry the same objects, each of the document
   )
 })
 
-test('the raw form has the same lines, and output as it is behind the line that announces it', async (t) => {
+test('the raw format has the same lines, and raw output after the line that announces it', async (t) => {
   const door = await startDoor(t, { runner: runnerOf(happy) })
   const headers = { accept: `${RAW_RUN_TYPE}, application/x-ndjson;q=0.5` }
   const answer = await door.call('POST', '/exec/run', { body: { agent_id: OTHER_AGENT, argv: ['id'] }, headers })
@@ -214,7 +214,7 @@ test('the raw form has the same lines, and output as it is behind the line that 
   assert.deepEqual(answer.bytes, Buffer.concat(expected))
 })
 
-test('an error after the first event is the last line', async (t) => {
+test('an error after the first event becomes the last line', async (t) => {
   const door = await startDoor(t, {
     runner: runnerOf(async (spec, sink, signal) => {
       await happy(spec, sink, signal)
@@ -231,7 +231,7 @@ test('an error after the first event is the last line', async (t) => {
   assert.deepEqual(runEvent.parse(last), { type: 'error', request_id: ID, ...told })
 })
 
-test('a streamed body with a declared hash starts at once and flows as it comes', async (t) => {
+test('a streamed body with a declared hash starts the run at once and passes stdin as it arrives', async (t) => {
   const parts = [randomBytes(10), randomBytes(70_000)]
   const whole = Buffer.concat(parts)
   const started = Promise.withResolvers<void>()
@@ -253,7 +253,7 @@ test('a streamed body with a declared hash starts at once and flows as it comes'
   assert.equal(read, sha256(whole))
 })
 
-test('a streamed body without a hash is read to its end first', async (t) => {
+test('a streamed body without a hash starts the run after the whole body has arrived', async (t) => {
   let stdin: StdinSource | null = null
   const door = await startDoor(t, {
     runner: runnerOf(async (spec) => {
@@ -287,7 +287,7 @@ test('a streamed body without a hash is read to its end first', async (t) => {
   for (const objects of wrong) assert.equal((await ask(...objects)).status, 400, JSON.stringify(objects))
 })
 
-test('a caller who hangs up cancels the run, whatever form of answer it waits for', async (t) => {
+test('a client that disconnects cancels its run, for every format of the answer', async (t) => {
   for (const accept of ['application/json', 'application/x-ndjson', 'text/event-stream']) {
     for (const shutdown of ['destroy', 'end'] as const) {
       const running = Promise.withResolvers<void>()
@@ -317,7 +317,7 @@ test('a caller who hangs up cancels the run, whatever form of answer it waits fo
   }
 })
 
-test('a caller who hangs up while its stdin is still coming starts nothing', async (t) => {
+test('a client that disconnects while it sends stdin starts no run', async (t) => {
   let runs = 0
   const resolved = Promise.withResolvers<void>()
   const door = await startDoor(t, {
@@ -342,7 +342,7 @@ test('a caller who hangs up while its stdin is still coming starts nothing', asy
   assert.equal(runs, 0)
 })
 
-test('a reader that does not read holds the run, not the memory of the door', async (t) => {
+test('a client that does not read pauses the run, and the server does not buffer its output', async (t) => {
   let pending = 0
   let sent = 0
   const held = Promise.withResolvers<void>()
@@ -374,7 +374,7 @@ test('a reader that does not read holds the run, not the memory of the door', as
   request.destroy()
 })
 
-test('a quiet stream of events gets a comment now and then', async (t) => {
+test('a quiet event stream gets a comment at each heartbeat interval', async (t) => {
   const clock = new ManualClock()
   const started = Promise.withResolvers<void>()
   const over = Promise.withResolvers<void>()
@@ -398,7 +398,7 @@ test('a quiet stream of events gets a comment now and then', async (t) => {
   assert.equal(clock.pending, 0)
 })
 
-test("cancel and sessions are the runner's", async (t) => {
+test('the runner answers requests for cancellation and for the list of runs', async (t) => {
   const cancelled: string[] = []
   const session = {
     request_id: ID,
@@ -425,7 +425,7 @@ test("cancel and sessions are the runner's", async (t) => {
   assert.deepEqual(cancelled, [ID])
 })
 
-test('a stop cancels the runs and still gives their callers the outcome', async (t) => {
+test('a stop of the server cancels the runs, and their clients still get the outcome', async (t) => {
   const over = Promise.withResolvers<void>()
   const started = Promise.withResolvers<void>()
   const session = { request_id: ID, agent_id: OTHER_AGENT, machine_id: MACHINE, argv: ['id'], started_at: '', state: 'running' } as const
@@ -446,7 +446,7 @@ test('a stop cancels the runs and still gives their callers the outcome', async 
   assert.equal((await answer).json.signal, 15)
 })
 
-test('a run that is over before its stdin answers in full, and hangs up on the rest', async (t) => {
+test('a run that ends before its stdin gets a full answer, and the server closes the connection', async (t) => {
   for (const accept of ['application/json', 'application/x-ndjson', 'text/event-stream']) {
     const door = await startDoor(t, {
       runner: runnerOf(async (spec) => {
@@ -468,7 +468,7 @@ test('a run that is over before its stdin answers in full, and hangs up on the r
   }
 })
 
-test('a line that is too long gets its 413 while it is still being sent', async (t) => {
+test('a line over the limit gets status 413 while the client still sends it', async (t) => {
   const door = await startDoor(t, { runner: runnerOf(async () => OUTCOME) })
   const request = door.open('POST', '/exec/run', { headers: NDJSON })
   request.on('error', () => undefined)
@@ -477,7 +477,7 @@ test('a line that is too long gets its 413 while it is still being sent', async 
   assert.equal((await readAnswer(await response(request))).status, 413)
 })
 
-/** A door whose executor signs for operators only, or for all. */
+/** A server whose executor requires an operator proof, or does not. */
 const provenDoor = async (t: TestContext, required: boolean) => {
   const specs: RunSpec[] = []
   const { executor } = restComponents()
@@ -491,7 +491,7 @@ const provenDoor = async (t: TestContext, required: boolean) => {
   return { door, specs }
 }
 
-test('the exact bytes of the request object go on with their proof, of a streamed body those of its first line', async (t) => {
+test('the executor gets the exact bytes of the request object, or of the first streamed line, with the proof', async (t) => {
   for (const required of [true, false]) {
     const { door, specs } = await provenDoor(t, required)
     const body = `{ "argv": ["caf\\u00e9"],\n "agent_id":"${OTHER_AGENT}" }`
@@ -510,7 +510,7 @@ test('the exact bytes of the request object go on with their proof, of a streame
   }
 })
 
-test('without a proof nothing is handed on where operators must prove, and stdin is not waited for', async (t) => {
+test('if operator proofs are required, a request without one is refused before its stdin arrives', async (t) => {
   const { door, specs } = await provenDoor(t, true)
   const body = { agent_id: OTHER_AGENT, argv: ['id'] }
   const plain = await door.call('POST', '/exec/run', { body })
@@ -525,7 +525,7 @@ test('without a proof nothing is handed on where operators must prove, and stdin
   assert.deepEqual(specs, [])
 })
 
-test('what an operator proves may be so long and no longer', async (t) => {
+test('a request with an operator proof has a size limit', async (t) => {
   const { door, specs } = await provenDoor(t, false)
   const headers = { [OPERATOR_PROOF_HEADER]: 'v1.proof' }
   const bodyOf = (length: number): string => `{"agent_id":"${OTHER_AGENT}","argv":["x"]}`.padEnd(length)

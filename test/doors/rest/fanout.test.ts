@@ -22,7 +22,7 @@ import { fake } from '../../support/fake.ts'
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const HOST = { host: 'web1', agent_id: OTHER_AGENT }
 
-test('a host is told to begin when that has left this process, and others are told of meanwhile', async () => {
+test('a host starts only after its begun event has left this process, and other events do not wait', async () => {
   const sent: [type: string, left: (() => void) | undefined][] = []
   const send = (event: { type: string }, left?: () => void): void => void sent.push([event.type, left])
   const sink = new StreamedFanout({ send } as unknown as EventStream)
@@ -35,7 +35,7 @@ test('a host is told to begin when that has left this process, and others are to
   await begun
 })
 
-test('output of a host that does not fit into one answer counts as cut in its sums', () => {
+test('output of a host that exceeds its share of one answer marks the host as truncated and failed', () => {
   const sink = new AggregatedFanout()
   const hosts = [HOST, { host: 'web2', agent_id: 'c'.repeat(64) }]
   sink.asked({ fanout_id: ID, hosts } as unknown as FanoutSpec)
@@ -52,9 +52,9 @@ test('output of a host that does not fit into one answer counts as cut in its su
   )
 })
 
-/** Runs that write until they are cancelled, and end when their last line was taken. */
+/** Runs that write until they are cancelled, and end when the reader has taken their last line. */
 class Writers {
-  /** Lines that were taken. */
+  /** Number of lines that the reader took. */
   taken = 0
   readonly #cancelled = new Set<string>()
 
@@ -84,7 +84,7 @@ const doorOf = async (t: TestContext, fanouts: Fanouts, clock: Clock, hosts: rea
   return startDoor(t, { clock, fanouts, directory: { resolve: (agent) => agent, select } })
 }
 
-test('what no Request can carry is refused once, and not by each host', async (t) => {
+test('a command that is too large for any request is refused once for all hosts', async (t) => {
   const clock = new ManualClock()
   const { call } = await doorOf(t, fanoutsOf(new Writers(), clock), clock)
   const argv = ['x', 'y'.repeat(MAX_ARGV_BYTES)]
@@ -92,7 +92,7 @@ test('what no Request can carry is refused once, and not by each host', async (t
   assert.deepEqual([status, json.error], [400, 'bad_request'])
 })
 
-test('hosts whose reader leaves before it has taken that they begin never do, and hold no place', async (t) => {
+test('if the reader leaves before it reads the begun events, no host starts and the fan-out ends', async (t) => {
   const clock = new ManualClock()
   const writers = new Writers()
   const fanouts = fanoutsOf(writers, clock)
@@ -100,7 +100,7 @@ test('hosts whose reader leaves before it has taken that they begin never do, an
   const { open } = await doorOf(t, fanouts, clock, hosts)
   const call = open('POST', '/exec/fanout', { viaSocket: true, headers: { 'content-type': 'application/json' } })
   call.end(JSON.stringify({ hosts: ['web*'], argv: ['x'] }))
-  // It does not even take the names of all hosts.
+  // This reader does not read the names of all hosts.
   const deaf = await response(call)
   await until(() => fanouts.sessions()[0]?.begun === DEFAULT_FANOUT_PARALLEL)
   deaf.destroy()
@@ -108,7 +108,7 @@ test('hosts whose reader leaves before it has taken that they begin never do, an
   assert.equal(writers.taken, 0)
 })
 
-test('a fan-out that is asked for behind another on one connection is refused, and holds nothing when its caller leaves', async (t) => {
+test('a second fan-out on one connection does not start, and the first ends when its client leaves', async (t) => {
   const clock = new ManualClock()
   const writers = new Writers()
   const fanouts = fanoutsOf(writers, clock)
@@ -125,7 +125,7 @@ test('a fan-out that is asked for behind another on one connection is refused, a
   await until(() => fanouts.sessions().length === 0)
 })
 
-test('a reader that takes nothing past the deadline is hung up on, and one that reads is waited for', async (t) => {
+test('after the deadline a reader that takes nothing is disconnected, and one that reads gets the rest', async (t) => {
   const clock = new ManualClock()
   const writers = new Writers()
   const fanouts = fanoutsOf(writers, clock)
@@ -134,7 +134,7 @@ test('a reader that takes nothing past the deadline is hung up on, and one that 
     const call = open('POST', '/exec/fanout', { headers: { 'content-type': 'application/json' } })
     call.end(JSON.stringify({ hosts: ['web1'], argv: ['x'], deadline_ms: 1_000 }))
     const answer = await response(call)
-    // It reads no more: what lies between here and there fills.
+    // The client stops reading until the buffers are full.
     let [taken, looks] = [-1, 0]
     await until(() => {
       looks = taken === writers.taken ? looks + 1 : 0
@@ -160,7 +160,7 @@ test('a reader that takes nothing past the deadline is hung up on, and one that 
   assert.deepEqual([fanouts.sessions().length, clock.pending], [0, 0])
 })
 
-test('a body that is wrong is told what belongs there, field by field', async (t) => {
+test('an error in the body names the field and the value that it expects', async (t) => {
   const clock = new ManualClock()
   const { call } = await doorOf(t, fanoutsOf(new Writers(), clock), clock)
   const id = `${'0'.repeat(8)}-0000-7000-8000-${'0'.repeat(12)}`

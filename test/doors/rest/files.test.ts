@@ -22,7 +22,7 @@ const stage = async (t: TestContext): Promise<{ target: FakeFileTarget; door: Te
   return { target, door: await startDoor(t, { files: new FileClient({ runner: target, clock: systemClock }) }) }
 }
 
-test('a file comes with its length, version, time and mode', async (t) => {
+test("a download has the file's length, version, time and mode", async (t) => {
   const { door } = await stage(t)
   const { status, headers, bytes } = await door.call('GET', FILE)
   assert.equal(status, 200)
@@ -35,7 +35,7 @@ test('a file comes with its length, version, time and mode', async (t) => {
   assert.ok(bytes.equals(CONTENT))
 })
 
-test('a range of a version is a part, and one after the end is refused', async (t) => {
+test('a range of a version is partial content, and a range after the end is refused', async (t) => {
   const { door, target } = await stage(t)
   const part = async (range: string, etag = ETAG) => door.call('GET', FILE, { headers: { range, 'if-match': etag } })
   const rest = await part(`bytes=${CONTENT.length - 10}-`)
@@ -48,13 +48,13 @@ test('a range of a version is a part, and one after the end is refused', async (
   assert.equal(target.of('hash').length, 0)
   const after = await part(`bytes=${CONTENT.length}-`)
   assert.deepEqual([after.status, after.json.error, after.headers['content-range']], [416, 'bad_range', `bytes */${CONTENT.length}`])
-  // Other forms may be ignored (RFC 9110, 14.2).
+  // A server may ignore other forms of ranges (RFC 9110, 14.2).
   for (const other of ['bytes=-5', 'bytes=9-5', 'bytes=1-2,4-5', 'lines=1-2']) assert.equal((await part(other)).status, 200, other)
   const stale = await part('bytes=5-', '"0-0"')
   assert.deepEqual([stale.status, stale.json.error, stale.json.data.code], [409, 'file_error', 'ESTALE'])
 })
 
-test('status, digest, listing and state of an upload are JSON', async (t) => {
+test('status, digest, listing and upload state are JSON', async (t) => {
   const { door, target } = await stage(t)
   const version = versionOf(CONTENT)
   const ask = async (query: string) => (await door.call('GET', `${FILE}&${query}`)).json as object
@@ -70,7 +70,7 @@ test('status, digest, listing and state of an upload are JSON', async (t) => {
   assert.deepEqual(target.of('list'), [{ op: 'list', path: '/srv/file', recursive: true }])
 })
 
-test('a wrong request is refused before the agent is asked', async (t) => {
+test('an invalid request is refused before the daemon asks the agent', async (t) => {
   const { door, target } = await stage(t)
   for (const query of ['', 'path=srv', 'path=/srv/', 'path=/a/../b', 'path=/a&stat=true&list=true', 'path=/a&upload=x', 'path=/a&stat=yes'])
     assert.deepEqual([(await door.call('GET', `${FILES}?${query}`)).status, query], [400, query])
@@ -80,7 +80,7 @@ test('a wrong request is refused before the agent is asked', async (t) => {
   assert.equal(target.commands.length, 0)
 })
 
-test('errors and denials have their status, code and data', async (t) => {
+test('errors and denials have their documented status, code and data', async (t) => {
   const { door, target } = await stage(t)
   const missing = await door.call('GET', `${FILES}?path=/none`)
   assert.deepEqual([missing.status, missing.json.error, missing.json.data.code], [404, 'file_not_found', 'ENOENT'])
@@ -96,14 +96,14 @@ test('errors and denials have their status, code and data', async (t) => {
   }
 })
 
-test('a directory is not sent as a file', async (t) => {
+test('a directory cannot be downloaded as a file', async (t) => {
   const { door, target } = await stage(t)
   target.falsify = (_command, output) => Buffer.from(output.toString().replace('"file"', '"directory"'))
   const { status, json } = await door.call('GET', FILE)
   assert.deepEqual([status, json.error, json.data.code], [409, 'file_error', 'EISDIR'])
 })
 
-test('a failure before the first byte is an error; one after it ends the connection, and the body is not complete', async (t) => {
+test('a failure before the first byte is an error, and a later one breaks the connection', async (t) => {
   const { door, target } = await stage(t)
   const stale = ({ path }: { path: string }) => ({ stderr: `${path}: the file has changed (ESTALE)\n` })
   target.judge = (command) => (command.op === 'read' && command.offset === 0 ? stale(command) : null)
@@ -120,7 +120,7 @@ test('a failure before the first byte is an error; one after it ends the connect
   }
 })
 
-test('a client that leaves ends the runs of its download', async (t) => {
+test('a client that leaves cancels the runs of its download', async (t) => {
   const { door, target } = await stage(t)
   let left = 0
   const { run } = target
@@ -136,7 +136,7 @@ test('a client that leaves ends the runs of its download', async (t) => {
   await until(() => left > 0)
 })
 
-test('an upload can expect a version, and bytes are added to the end of a file', async (t) => {
+test('an upload can require a version or append to a file', async (t) => {
   const { door, target } = await stage(t)
   for (const expect of ['absent', versionOf(CONTENT)]) {
     const { status } = await door.call('PUT', `${FILE}&expect=${expect}&parents=false`, { body: 'x' })
@@ -154,7 +154,7 @@ test('an upload can expect a version, and bytes are added to the end of a file',
   assert.equal(target.of('append').length, 2)
 })
 
-test('a body of any type, in pieces or with a length, becomes a file', async (t) => {
+test('a body of any content type, chunked or with a length, becomes a file', async (t) => {
   const { door, target } = await stage(t)
   const put = async (query: string, body: Buffer | string, headers: Record<string, string> = {}) =>
     door.call('PUT', `${FILES}?path=/srv/new${query}`, { body, headers })
@@ -177,7 +177,7 @@ test('a body of any type, in pieces or with a length, becomes a file', async (t)
   assert.deepEqual([rest.status, rest.json.size], [200, CONTENT.length])
 })
 
-test('a body that breaks off leaves no file, and an error comes while the body is still sent', async (t) => {
+test('an interrupted body creates no file, and an error arrives while the client still sends', async (t) => {
   const { door, target } = await stage(t)
   const broken = door.open('PUT', `${FILES}?path=/srv/broken`, { headers: { 'content-length': '100000000' } })
   broken.on('error', () => undefined)
@@ -194,7 +194,7 @@ test('a body that breaks off leaves no file, and an error comes while the body i
   assert.deepEqual([...target.files.keys()], ['/srv/file'])
 })
 
-test('a directory is made', async (t) => {
+test('a request creates a directory', async (t) => {
   const { door, target } = await stage(t)
   const { status, json } = await door.call('POST', `${FILES}/directory`, { body: { path: '/srv/new', mode: '0700' } })
   assert.deepEqual([status, json], [200, { ok: true, path: '/srv/new' }])
@@ -208,7 +208,7 @@ test('a directory is made', async (t) => {
   )
 })
 
-test('a daemon that asks others for operators only copies no files', async (t) => {
+test('a daemon that requires operator proofs copies no files', async (t) => {
   const { executor } = restComponents()
   const snapshot = { ...executor.snapshot, require_operator_proof: true }
   const target = new FakeFileTarget()

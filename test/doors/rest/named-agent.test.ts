@@ -9,7 +9,7 @@ const [OLD, NEW, OTHER] = ['a', 'b', 'c'].map((digit) => digit.repeat(64)) as [s
 const forever = new AbortController().signal
 const isAnother = (met: string): AppError => new AppError('peer_rejected', 'the machine is another agent', { data: { met } })
 
-/** Follows alice to the new key when it was asked for so often. */
+/** Resolves alice to the new key after this many lookups. */
 const directory = (follows: number) => {
   let asked = 0
   return {
@@ -34,11 +34,11 @@ const asking = async (body: { agent?: string; agent_id?: string }, met: string, 
   return [answer, asked]
 }
 
-test('a first call by name goes to the key that its contact has followed meanwhile', async () => {
+test('a request by name is sent again to the new key if the contact has followed it meanwhile', async () => {
   assert.deepEqual(await asking({ agent: 'alice' }, NEW), ['answered', [OLD, NEW]])
 })
 
-test('whoever is named by an id is that id, a machine of somebody else is not followed, and another error is told at once', async () => {
+test('a request by ID, a machine of another agent, an abort and another error cause no second attempt', async () => {
   for (const body of [{ agent: OLD }, { agent_id: OLD }, { agent_id: 'alice' }])
     assert.deepEqual(await asking(body, NEW), ['peer_rejected', [OLD]])
   assert.deepEqual(await asking({ agent: 'alice' }, OTHER), ['peer_rejected', [OLD]])

@@ -12,13 +12,13 @@ import type { ExecutorHost } from '../../support/executor-host.ts'
 
 const WAITS = 'trap "echo trapped; exit 9" TERM; echo ready; while :; do sleep 0.05; done'
 
-/** A door in front of a real executor that allows its own agent what the options say. */
+/** A server in front of a real executor that allows its own agent the commands of the options. */
 const realDoor = async (t: TestContext, options: HostOptions): Promise<{ door: TestDoor; host: ExecutorHost; own: string }> => {
   const { host, runner, client } = await ownHost(t, options)
   return { host, own: host.own.signer.agentId, door: await startDoor(t, { runner, executor: client }) }
 }
 
-test('a command runs for real behind the door, and its denial is an answer', async (t) => {
+test('REST runs a real command, and a denial is an answer', async (t) => {
   const { door, host, own } = await realDoor(t, { scripts: { greet: 'cat; echo err >&2; exit 5' } })
   const greet = host.program('greet')
   const { status, json } = await door.call('POST', '/exec/run', { body: { agent_id: own, argv: [greet], stdin_b64: 'aGVsbG8=' } })
@@ -35,7 +35,7 @@ test('a command runs for real behind the door, and its denial is an answer', asy
   assert.deepEqual((await door.call('GET', '/health', { token: null })).json.exec, { status: 'enabled', journal_writable: true })
 })
 
-test('stdin streams in and output streams out, byte for byte', async (t) => {
+test('stdin and output are streamed byte for byte', async (t) => {
   const { door, host, own } = await realDoor(t, { scripts: { copy: 'cat' }, keys: 'max_stdin_bytes = 8388608' })
   const data = randomBytes(4 * 1024 * 1024)
   const digest = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
@@ -63,7 +63,7 @@ test('stdin streams in and output streams out, byte for byte', async (t) => {
   assert.deepEqual([exit?.['type'], exit?.['ok'], exit?.['code']], ['exit', true, 0])
 })
 
-test('what a run has written so far is told while it goes on, and cancelling by id gives the waiting caller the outcome', async (t) => {
+test('the output of an active run is readable, and cancelling it by ID gives the waiting client the outcome', async (t) => {
   const { door, host, own } = await realDoor(t, { scripts: { waits: WAITS } })
   const answer = door.call('POST', '/exec/run', { body: { agent_id: own, argv: [host.program('waits')] } })
   let id: string | undefined
@@ -76,6 +76,6 @@ test('what a run has written so far is told while it goes on, and cancelling by 
   assert.deepEqual((await door.call('POST', '/exec/cancel', { body: { request_id: id } })).json, { ok: true, request_id: id })
   const { json } = await answer
   assert.deepEqual([json.request_id, json.incomplete, json.warnings.includes('cancelled')], [id, false, true])
-  // What a run that is over wrote is its caller's.
+  // The output endpoint does not know a run that has ended.
   assert.deepEqual([(await output()).status, (await output()).json.error], [404, 'unknown_run'])
 })

@@ -5,7 +5,7 @@ import { AppError } from '../../../src/base/errors.ts'
 import type { HttpRefusal } from '../../../src/doors/http.ts'
 import { restComponents, startDoor, TOKEN } from '../../support/rest-server.ts'
 
-test('who is refused at the gate, or because there are too many, is told of: once, without query or token, in short plain text', async (t) => {
+test('each refusal for access or too many runs is reported once, in short plain text without query or token', async (t) => {
   const told: HttpRefusal[] = []
   const components = restComponents()
   const checkRoom = (): never => {
@@ -39,7 +39,7 @@ test('who is refused at the gate, or because there are too many, is told of: onc
   assert.equal(told.length, 7, 'what is wrong otherwise is no refusal')
 })
 
-test('a mark of byte order before a body is no JSON, whole and in lines', async (t) => {
+test('a byte order mark before a body makes its JSON invalid, in one object and in lines', async (t) => {
   const door = await startDoor(t)
   const asked = JSON.stringify({ agent: 'nobody-here', argv: ['id'] })
   for (const [type, end] of [

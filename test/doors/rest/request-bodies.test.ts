@@ -12,20 +12,20 @@ import { until } from '../../support/mesh-of-daemons.ts'
 import { AGENT, readAnswer, response, restComponents, startDoor, type TestDoor } from '../../support/rest-server.ts'
 import { MAX_NDJSON_LINE } from '../../../src/doors/rest/event-stream.ts'
 
-// What callers with the token may make the door keep, and for how long.
+// Limits on the memory and the time that clients with the token can use for request bodies.
 
 const MIB = 1024 * 1024
 const JSON_TYPE = { 'content-type': 'application/json' }
 const LINES_TYPE = { 'content-type': 'application/x-ndjson' }
 const TIMEOUT = { timeout: 60_000 }
 
-/** Unlike `once`, no error of a connection that was ended is thrown. */
+/** Waits for one of these events. Unlike `once`, it does not throw errors of a closed connection. */
 const event = async (request: ClientRequest, ...names: string[]): Promise<void> =>
   new Promise((resolve) => {
     for (const name of names) request.once(name, () => resolve())
   })
 
-/** Begins a body that never ends, and writes so much of it. */
+/** Sends this many bytes of a body that never ends. */
 const begin = async (
   t: TestContext,
   door: TestDoor,
@@ -47,7 +47,7 @@ const begin = async (
 
 const answerOf = async (request: ClientRequest) => readAnswer(await response(request))
 
-test('a body in pieces of one byte is kept in few', async () => {
+test('a body in pieces of one byte is stored in few buffers', async () => {
   let kept = 0
   const passing = counted({ keep: (bytes) => void (kept += bytes), release: () => undefined, whole: () => undefined })
   const parts: Buffer[] = []
@@ -60,7 +60,7 @@ test('a body in pieces of one byte is kept in few', async () => {
   assert.ok(parts.length < 10, `${parts.length} pieces`)
 })
 
-test('bodies that never end are kept up to the limit for all together, refused beyond it, and small ones go on', TIMEOUT, async (t) => {
+test('endless bodies share one memory limit, a body over it is refused, and small requests still work', TIMEOUT, async (t) => {
   const door = await startDoor(t)
   const length = { ...JSON_TYPE, 'content-length': String(MAX_JSON_BODY) }
   const before = process.memoryUsage().rss
@@ -75,13 +75,13 @@ test('bodies that never end are kept up to the limit for all together, refused b
   assert.ok(process.memoryUsage().rss - before < 4 * MAX_HELD_BODIES)
 })
 
-test('what was held is given back when its caller leaves', TIMEOUT, async (t) => {
+test('a client that leaves frees the memory of its body', TIMEOUT, async (t) => {
   const door = await startDoor(t)
   const length = { ...JSON_TYPE, 'content-length': String(MAX_JSON_BODY) }
   for (let round = 0; round < 3; round++) {
     const two = [await begin(t, door, length, MAX_JSON_BODY - MIB), await begin(t, door, length, MAX_JSON_BODY - MIB)]
     for (const request of two) request.destroy()
-    // The door hears of it in its own time.
+    // The server notices the closed connections some time later.
     const large = JSON.stringify({ agent_id: AGENT, argv: ['x'], stdin_b64: 'A'.repeat(20 * MIB), no_such_key: 1 })
     for (let attempt = 0; ; attempt++) {
       const { status } = await door.call('POST', '/exec/run', { body: large, headers: JSON_TYPE })
@@ -93,7 +93,7 @@ test('what was held is given back when its caller leaves', TIMEOUT, async (t) =>
   }
 })
 
-test('stdin that nobody announced is kept within the same limit; its first line too', TIMEOUT, async (t) => {
+test('first lines of undeclared stdin count against the same memory limit', TIMEOUT, async (t) => {
   const door = await startDoor(t)
   const heads = Math.ceil(MAX_HELD_BODIES / (MAX_NDJSON_LINE - MIB / 2))
   let refused = 0
@@ -111,42 +111,38 @@ test('stdin that nobody announced is kept within the same limit; its first line 
   for (const request of all) request.destroy()
 })
 
-test(
-  'a body that is not whole in two minutes ends its connection; a stream that was announced may take as long as its run',
-  TIMEOUT,
-  async (t) => {
-    const clock = new ManualClock()
-    const running = Promise.withResolvers<void>()
-    const runner = {
-      ...restComponents().runner,
-      run: async (_spec: unknown, _sink: unknown, signal?: AbortSignal): Promise<never> => {
-        running.resolve()
-        await new Promise((resolve) => signal?.addEventListener('abort', resolve))
-        throw new AppError('shutting_down')
-      },
-    }
-    const door = await startDoor(t, { clock, runner })
-    const slow = await begin(t, door, { ...JSON_TYPE, 'content-length': String(MAX_SMALL_BODY) }, 100)
-    const head = await begin(t, door, LINES_TYPE, 100)
-    const announced = `${JSON.stringify({ agent_id: AGENT, argv: ['cat'], stdin_len: 3, stdin_sha256: ['0'.repeat(64)] })}\n`
-    const stream = await begin(t, door, LINES_TYPE, 0, announced)
-    await running.promise
-    const closed = Promise.all([event(slow, 'close'), event(head, 'close')])
-    let over = false
-    void closed.then(() => (over = true))
-    // Whenever the door has begun to count.
-    await until('both are closed', async () => {
-      await clock.advance(HTTP_TRANSFER_MS)
-      return over
-    })
-    assert.ok(!stream.destroyed)
-    assert.equal(stream.socket?.destroyed, false)
-    // Its run ends with it; the door would wait for that, by a clock that stands still.
-    stream.destroy()
-  },
-)
+test('a body incomplete after two minutes ends its connection, but declared stdin may take as long as its run', TIMEOUT, async (t) => {
+  const clock = new ManualClock()
+  const running = Promise.withResolvers<void>()
+  const runner = {
+    ...restComponents().runner,
+    run: async (_spec: unknown, _sink: unknown, signal?: AbortSignal): Promise<never> => {
+      running.resolve()
+      await new Promise((resolve) => signal?.addEventListener('abort', resolve))
+      throw new AppError('shutting_down')
+    },
+  }
+  const door = await startDoor(t, { clock, runner })
+  const slow = await begin(t, door, { ...JSON_TYPE, 'content-length': String(MAX_SMALL_BODY) }, 100)
+  const head = await begin(t, door, LINES_TYPE, 100)
+  const announced = `${JSON.stringify({ agent_id: AGENT, argv: ['cat'], stdin_len: 3, stdin_sha256: ['0'.repeat(64)] })}\n`
+  const stream = await begin(t, door, LINES_TYPE, 0, announced)
+  await running.promise
+  const closed = Promise.all([event(slow, 'close'), event(head, 'close')])
+  let over = false
+  void closed.then(() => (over = true))
+  // The server may start its timer later, so advance the clock repeatedly.
+  await until('both are closed', async () => {
+    await clock.advance(HTTP_TRANSFER_MS)
+    return over
+  })
+  assert.ok(!stream.destroyed)
+  assert.equal(stream.socket?.destroyed, false)
+  // Ends the run. The server would otherwise wait for it by a clock that does not move.
+  stream.destroy()
+})
 
-test('with as many runs as there may be, a body is refused before it is read', TIMEOUT, async (t) => {
+test('at the limit of runs, a body is refused before it is read', TIMEOUT, async (t) => {
   const checkRoom = (): never => {
     throw new AppError('rate_limited', 'too many runs')
   }

@@ -7,12 +7,12 @@ import { ROUTES } from '../../../src/doors/rest/routes.ts'
 import { RAW_RUN_TYPE } from '../../../src/protocol/api/run-events.ts'
 import { AGENT, MACHINE, OTHER_AGENT, restComponents, startDoor } from '../../support/rest-server.ts'
 
-test('the list of routes is the table itself', async (t) => {
+test('the list of routes comes from the route table', async (t) => {
   const door = await startDoor(t)
   assert.deepEqual((await door.call('GET', '/routes')).json, { ok: true, routes: ROUTES })
 })
 
-test('the OpenAPI document has every route, its body and its security', async (t) => {
+test('the OpenAPI document describes every route with its body and security', async (t) => {
   const door = await startDoor(t)
   const { json } = await door.call('GET', '/openapi.json')
   assert.equal(json.openapi, '3.1.0')
@@ -37,7 +37,7 @@ test('the OpenAPI document has every route, its body and its security', async (t
   for (const [, name] of refs) assert.ok(json.components.schemas[name!] !== undefined, `${name} is not defined`)
 })
 
-/** Objects below a schema that take any key with any value, as paths. References are followed once each. */
+/** Paths of objects below a schema that allow any key with any value. Follows each reference once. */
 const openObjects = (schema: unknown, document: { readonly components: { readonly schemas: Record<string, unknown> } }): string[] => {
   const seen = new Set<string>()
   const look = (value: unknown, at: string): string[] => {
@@ -53,7 +53,7 @@ const openObjects = (schema: unknown, document: { readonly components: { readonl
   return look(schema, '')
 }
 
-test('every answer of the OpenAPI document has a closed schema, streamed ones and errors too', async (t) => {
+test('every answer in the OpenAPI document has a closed schema, including streams and errors', async (t) => {
   const door = await startDoor(t)
   const { json } = await door.call('GET', '/openapi.json')
   const open = Object.entries(json.paths as Record<string, Record<string, { responses: object }>>)
@@ -66,7 +66,7 @@ test('every answer of the OpenAPI document has a closed schema, streamed ones an
   assert.equal(json.servers.length, 1)
 })
 
-test('health tells the truth, and nothing that needs a token', async (t) => {
+test('health shows the true state and no data that requires a token', async (t) => {
   const parts = restComponents()
   let acl: unknown = { status: 'exec_disabled', journal: null, loaded_from: '/secret/path' }
   let [listening, isDraining] = [true, false]
@@ -113,7 +113,7 @@ test('health tells the truth, and nothing that needs a token', async (t) => {
   assert.deepEqual(gone.json['exec'], { status: 'executor_unreachable', journal_writable: null })
 })
 
-test('what is unknown is not_found, whatever the method', async (t) => {
+test('an unknown path gets not_found for every method', async (t) => {
   const door = await startDoor(t)
   for (const [method, path] of [
     ['GET', '/nowhere'],
@@ -126,7 +126,7 @@ test('what is unknown is not_found, whatever the method', async (t) => {
   }
 })
 
-test('a known path with another method is 405, and the answer names the right one', async (t) => {
+test('a known path with another method gets 405, and the answer names the right method', async (t) => {
   const door = await startDoor(t)
   for (const [method, path, allow] of [
     ['DELETE', '/agent', 'GET'],
@@ -143,7 +143,7 @@ test('a known path with another method is 405, and the answer names the right on
   assert.equal((await door.call('DELETE', '/agent', { token: null })).status, 401)
 })
 
-test('the agent and its card name loopback addresses only where there are no others', async (t) => {
+test('the agent and its card show loopback addresses only if the agent has no others', async (t) => {
   const [loopback, lan] = ['/ip4/127.0.0.1/tcp/1/p2p/x', '/ip4/192.168.1.2/tcp/1/p2p/x']
   for (const [all, told] of [
     [[loopback, lan], [lan]],
@@ -162,7 +162,7 @@ test('the agent and its card name loopback addresses only where there are no oth
   }
 })
 
-test('an operation goes to the executor byte for byte, with its proof', async (t) => {
+test('the executor gets an operation byte for byte with its proof', async (t) => {
   const parts = restComponents()
   const seen: unknown[] = []
   const door = await startDoor(t, {
@@ -194,7 +194,7 @@ test('an operation goes to the executor byte for byte, with its proof', async (t
   assert.deepEqual(seen.pop(), ['contact_remove', '{"contact":"bob"}', ''])
 })
 
-test("the executor's refusal is the answer", async (t) => {
+test('a refusal of the executor is the answer', async (t) => {
   const parts = restComponents()
   const refuse = async (): Promise<never> =>
     Promise.reject(new AppError('operator_proof_required', 'prove it', { data: { header: OPERATOR_PROOF_HEADER } }))
@@ -204,7 +204,7 @@ test("the executor's refusal is the answer", async (t) => {
   assert.deepEqual(json, { ok: false, error: 'operator_proof_required', message: 'prove it', data: { header: OPERATOR_PROOF_HEADER } })
 })
 
-test('bodies are closed, and the answer names what is wrong', async (t) => {
+test('a body with unknown or invalid fields is refused, and the answer names the field', async (t) => {
   const door = await startDoor(t)
   const cases: [string, unknown, RegExp][] = [
     ['/contacts/trust', { contact: 'bob', level: 'trusted', extra: 1 }, /extra: unknown key/],
@@ -278,14 +278,14 @@ test('a body that is not JSON in UTF-8 is refused', async (t) => {
   }
 })
 
-test('a body above the limit of its route is too_large', async (t) => {
+test('a body over the limit of its route gets too_large', async (t) => {
   const door = await startDoor(t)
   const { status, json } = await door.call('POST', '/contacts/remove', { body: { contact: 'x'.repeat(70_000) } })
   assert.equal(status, 413)
   assert.equal(json.error, 'too_large')
 })
 
-test('a failure inside is logged, not told', async (t) => {
+test('an internal failure is logged, but the answer hides its details', async (t) => {
   const parts = restComponents()
   const door = await startDoor(t, {
     executor: { ...parts.executor, query: async () => Promise.reject(new Error('the secret of the house')) },
@@ -296,7 +296,7 @@ test('a failure inside is logged, not told', async (t) => {
   assert.doesNotMatch(text, /secret/)
 })
 
-test('contacts, peers, connect and diagnostics show what their owners say', async (t) => {
+test('contacts, peers, connect and diagnostics return the data of their sources', async (t) => {
   const parts = restComponents()
   const door = await startDoor(t, {
     executor: { ...parts.executor, query: async (what) => (what === 'contacts' ? [{ name: 'bob' }] : { enabled: true }) },

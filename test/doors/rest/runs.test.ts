@@ -98,7 +98,7 @@ const shown = {
   problem: null,
 }
 
-test('a run that is to outlive its caller is answered when it has started', async (t) => {
+test('a request for a detached run gets its answer when the run has started', async (t) => {
   const seen: [DetachedSpec, string | null][] = []
   const { call } = await door(t, {
     start: async (spec, session) => {
@@ -123,7 +123,7 @@ test('a run that is to outlive its caller is answered when it has started', asyn
   }
 })
 
-test('a denial is the answer that it is of any run', async (t) => {
+test('a denial of a detached run has the same form as any other denial', async (t) => {
   const denied = runOutcome({ ...OUTCOME, ok: false, code: null, denial_reason: 'argv_not_allowed' })
   const { call } = await door(t, { start: async () => ({ denied }) })
   const { status, json } = await call('POST', '/exec/run', { body: { agent: 'bob', argv: ['make'], detach: true } })
@@ -132,7 +132,7 @@ test('a denial is the answer that it is of any run', async (t) => {
   runResult.parse(json)
 })
 
-test('what a detached run cannot have is refused before anybody is asked', async (t) => {
+test('options that a detached run cannot have are refused before the target is asked', async (t) => {
   const { call } = await door(t, {})
   for (const [more, says] of [
     [{ stdin_b64: 'AA==' }, /reads no stdin/],
@@ -153,7 +153,7 @@ test('what a detached run cannot have is refused before anybody is asked', async
   assert.equal((await call('POST', '/exec/run', { body, headers: lines })).status, 400)
 })
 
-test('an error of a start tells whether the run may be there', async (t) => {
+test('an error at the start says whether the run may exist', async (t) => {
   const { call } = await door(t, {
     start: async () => {
       throw new AppError('timeout', 'no answer', { data: { may_run: true } })
@@ -163,7 +163,7 @@ test('an error of a start tells whether the run may be there', async (t) => {
   assert.deepEqual([status, json.error, json.data], [504, 'timeout', { may_run: true }])
 })
 
-test('runs are listed as they are known here, or as their hosts say now', async (t) => {
+test('runs are listed as this daemon knows them, or as their targets report them now', async (t) => {
   const cut = { tokens: 9, bytes: 999, sha256: '3'.repeat(64) }
   const all = [run(), run({ request_id: OTHER_ID, session: 'night', argv_cut: cut, heard_at_ms: null, state: 'unknown' })]
   const { call } = await door(t, {
@@ -194,7 +194,7 @@ test('runs are listed as they are known here, or as their hosts say now', async 
   for (const query of ['?refresh=yes', '?session=', '?more=1']) assert.equal((await call('GET', `/runs${query}`)).status, 400, query)
 })
 
-test('one run is looked at by its id, and only by one', async (t) => {
+test('a single run is read by its ID, and invalid IDs are refused', async (t) => {
   const { call } = await door(t, {
     get: async (id) => {
       if (id !== ID) throw new AppError('unknown_run')
@@ -232,7 +232,7 @@ const attaching =
 
 const END = { from: 2, next: 7, outcome: OUTCOME, state: 'ended' } as const
 
-test('output comes from the byte that was asked for, in every form', async (t) => {
+test('output starts at the requested byte, in every format', async (t) => {
   const seen: unknown[] = []
   const { call } = await door(t, {
     attach: async (id, where, sink, signal) => {
@@ -276,7 +276,7 @@ test('output comes from the byte that was asked for, in every form', async (t) =
     assert.equal((await call('GET', `/runs/${ID}/output?${query}`)).status, 400, query)
 })
 
-test('a run without an Exit ends the stream with what is known, and an error with where to go on', async (t) => {
+test('a stream without an exit ends with the last known state, or with an error and the offset to resume at', async (t) => {
   for (const [last, line] of [
     [
       { from: 2, next: 7, outcome: null, state: 'lost' },
@@ -297,7 +297,7 @@ test('a run without an Exit ends the stream with what is known, and an error wit
   }
 })
 
-test('an error before the first event has a status', async (t) => {
+test('an error before the first event is an HTTP status', async (t) => {
   const { call } = await door(t, {
     attach: async () => {
       throw new AppError('unknown_run')
@@ -307,7 +307,7 @@ test('an error before the first event has a status', async (t) => {
   assert.deepEqual([status, json.error], [404, 'unknown_run'])
 })
 
-test('who hangs up detaches, and nothing else', async (t) => {
+test('a client that disconnects only detaches from the run', async (t) => {
   const begun = Promise.withResolvers<AbortSignal>()
   const { open } = await door(t, {
     attach: async (_id, _where, sink, signal) => {
@@ -325,7 +325,7 @@ test('who hangs up detaches, and nothing else', async (t) => {
   if (!signal.aborted) await once(signal, 'abort')
 })
 
-test('one JSON answer holds so much, and says where to go on', () => {
+test('a JSON answer with output has a size limit and contains the offset to continue at', () => {
   const gathered = new BufferedAttachOutput({ from: 10, max: 4 })
   gathered.event({ type: 'stdout', request_id: ID, offset: 10, data: Buffer.from('abc') })
   assert.equal(gathered.full.aborted, false)
@@ -335,7 +335,7 @@ test('one JSON answer holds so much, and says where to go on', () => {
   assert.equal(gathered.next, 14)
 })
 
-test('a wait answers when all are over, each in its place; one that cannot be asked keeps nobody', async (t) => {
+test('a wait answers when all runs have ended, in the order of the request, and an unreachable target does not block it', async (t) => {
   const { call } = await door(t, {
     get: async (request_id) => run({ request_id }),
     wait: async (request_id) => {
@@ -354,7 +354,7 @@ test('a wait answers when all are over, each in its place; one that cannot be as
   )
 })
 
-test('a wait ends with its time, and says what goes on', async (t) => {
+test('a wait ends at its timeout and says which runs have not ended', async (t) => {
   const { call } = await door(t, {
     get: async (request_id) => run({ request_id }),
     wait: async (_id, signal) => {
@@ -368,7 +368,7 @@ test('a wait ends with its time, and says what goes on', async (t) => {
   for (const request_ids of [[], many]) assert.equal((await call('POST', '/runs/wait', { body: { request_ids } })).status, 400)
 })
 
-test('a wait that ends with an error waits for no other run any more', async (t) => {
+test('a wait that fails cancels its waits for the other runs', async (t) => {
   const waits = Promise.withResolvers<AbortSignal>()
   let known = true
   const { call } = await door(t, {
@@ -379,7 +379,7 @@ test('a wait that ends with an error waits for no other run any more', async (t)
     wait: async (id, signal) => {
       if (id === ID) waits.resolve(signal)
       else {
-        // Somebody writes into the file while it is waited for.
+        // Another process changes the file during the wait.
         known = false
         throw new AppError('peer_unreachable')
       }
@@ -391,7 +391,7 @@ test('a wait that ends with an error waits for no other run any more', async (t)
   assert.equal((await waits.promise).aborted, true)
 })
 
-test('one that is forgotten while several are waited for ends for itself, as it was last known', async (t) => {
+test('a run that is forgotten during a wait gets its own error and its last known state', async (t) => {
   const forgotten = new Set<string>()
   const ends = Promise.withResolvers<DetachedRunStatus>()
   const { call } = await door(t, {
@@ -418,7 +418,7 @@ test('one that is forgotten while several are waited for ends for itself, as it 
   )
 })
 
-test('a wait for what is not known here begins with none', async (t) => {
+test('a wait for an unknown run fails before any wait begins', async (t) => {
   const { call } = await door(t, {
     get: async () => {
       throw new AppError('unknown_run')
@@ -427,7 +427,7 @@ test('a wait for what is not known here begins with none', async (t) => {
   assert.equal((await call('POST', '/runs/wait', { body: { request_ids: [ID] } })).status, 404)
 })
 
-test('cancelling and forgetting are of one run, and answer what is known of it', async (t) => {
+test('cancel and forget each take one run and return its last known state', async (t) => {
   const forgotten: unknown[] = []
   const { call } = await door(t, {
     cancel: async () => heard(),

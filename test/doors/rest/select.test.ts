@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { AppError } from '../../../src/base/errors.ts'
 import { AGENT, OTHER_AGENT, restComponents, startDoor } from '../../support/rest-server.ts'
 
-test('whom words mean is answered in their order, with names folded', async (t) => {
+test('a selection keeps the order of hosts and folds their names into a node set', async (t) => {
   const asked: unknown[] = []
   const hosts = [
     { host: 'web2', agent_id: AGENT, labels: { role: 'web' }, trust: 'trusted' as const },
@@ -21,7 +21,7 @@ test('whom words mean is answered in their order, with names folded', async (t) 
   assert.deepEqual(asked, [['web[2,1]', '!web3'], ['role=web']])
 })
 
-test('words that mean nobody, and a question without words, are refused', async (t) => {
+test('a selection that matches no host, and a request without words, are refused', async (t) => {
   const select = (): never => {
     throw new AppError('no_hosts', 'no host is left')
   }

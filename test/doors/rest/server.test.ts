@@ -30,7 +30,7 @@ const doorAt = async (
   return door
 }
 
-test('both listeners answer with the same routes', async (t) => {
+test('both listeners serve the same routes', async (t) => {
   const door = await startDoor(t)
   for (const viaSocket of [false, true]) {
     const { status, json } = await door.call('GET', '/agent', { viaSocket })
@@ -47,7 +47,7 @@ test('both listeners answer with the same routes', async (t) => {
   }
 })
 
-test('the socket is open to its owner alone, in a directory that nobody else may enter', async (t) => {
+test('only the owner can access the socket, in a directory that other users cannot enter', async (t) => {
   const own = await startDoor(t)
   assert.equal((await stat(own.socketPath)).mode & 0o777, 0o600)
   const open = join(dirname(own.socketPath), 'open')
@@ -58,7 +58,7 @@ test('the socket is open to its owner alone, in a directory that nobody else may
   assert.deepEqual(await readdir(open), [])
 })
 
-test('a socket that a crash left behind is replaced', async (t) => {
+test('the server replaces a socket that a crash left', async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-door-'))
   t.after(async () => rm(directory, { recursive: true, force: true }))
   const socketPath = join(directory, 'stale.sock')
@@ -70,14 +70,14 @@ test('a socket that a crash left behind is replaced', async (t) => {
   assert.ok(door.port > 0)
 })
 
-test('a live socket is a conflict and stays where it is', async (t) => {
+test('a live socket causes a conflict and remains', async (t) => {
   const live = await startDoor(t)
   const door = await doorAt(t, { socket: { path: live.socketPath } })
   await assert.rejects(door.start(), { code: 'conflict', message: /another daemon answers/ })
   assert.equal((await live.call('GET', '/agent', { viaSocket: true })).status, 200)
 })
 
-test('a file in the place of the socket is never taken away', async (t) => {
+test('a file in place of the socket is never removed', async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-door-'))
   t.after(async () => rm(directory, { recursive: true }))
   const socketPath = join(directory, 'api.sock')
@@ -86,19 +86,19 @@ test('a file in the place of the socket is never taken away', async (t) => {
   assert.ok((await stat(socketPath)).isFile())
 })
 
-test('a path that no socket can have is a configuration error', async (t) => {
+test('an impossible socket path is a configuration error', async (t) => {
   const directory = join(tmpdir(), 'x'.repeat(120))
   await assert.rejects((await doorAt(t, { socket: { path: join(directory, 'api.sock') } })).start(), { code: 'bad_config' })
   await assert.rejects(stat(directory), { code: 'ENOENT' })
 })
 
-test('a port in use is a conflict, and a start that failed stops cleanly', async (t) => {
+test('a port in use is a conflict, and a failed start cleans up', async (t) => {
   const other = await startDoor(t)
   const door = await doorAt(t, { port: other.port })
   await assert.rejects(door.start(), { code: 'conflict', message: /in use/ })
 })
 
-test('only loopback is listened on', async (t) => {
+test('the server listens only on loopback', async (t) => {
   for (const host of ['0.0.0.0', '::', '192.0.2.1', 'localhost']) {
     await assert.rejects((await doorAt(t, { host })).start(), { code: 'bad_config' })
   }
@@ -108,7 +108,7 @@ test('an empty token is a configuration error', async (t) => {
   await assert.rejects((await doorAt(t, { token: ' \n' })).start(), { code: 'bad_config' })
 })
 
-test('stop hangs up on idle connections and removes the socket', async (t) => {
+test('stop closes idle connections and removes the socket', async (t) => {
   const { door, port, socketPath } = await startDoor(t)
   const idle = connect(port, '127.0.0.1')
   const closed = new Promise((resolve) => idle.once('close', resolve))
@@ -118,7 +118,7 @@ test('stop hangs up on idle connections and removes the socket', async (t) => {
   await assert.rejects(stat(socketPath), { code: 'ENOENT' })
 })
 
-test('a caller that goes away amid its request is no error of ours', async (t) => {
+test('a client that disconnects during its request causes no server error', async (t) => {
   for (const type of ['application/json', 'application/x-ndjson']) {
     const said = Promise.withResolvers<string>()
     const log = createLogger({ name: 'test', level: 'debug', destination: { write: (line) => said.resolve(line) } })

@@ -13,11 +13,11 @@ import { sharedRexd, type RexdServer } from '../../support/rexd-server.ts'
 const TIMEOUT = { timeout: 30_000 }
 const shared = sharedRexd({ limits: 'max_concurrent_sessions = 100' })
 
-/** A client that announces bytes, with a session. */
+/** A client that requests binary content and has an open session. */
 const announced = async (t: TestContext, server: RexdServer): Promise<{ caller: SocketCaller; session_id: string }> => {
   const caller = await connect(t, server, { headers: { authorization: `Bearer ${server.token}`, 'rexd-content': 'bytes' } })
   const { session_id } = await caller.call('session.open', { client_name: 'a' })
-  // From here on, the tests read the messages themselves.
+  // From here on, the tests read the raw messages.
   caller.socket.removeAllListeners('message')
   return { caller, session_id }
 }
@@ -31,7 +31,7 @@ interface Heard {
   readonly content: Buffer | null
 }
 
-/** The answer to what is sent. */
+/** Returns the answer to this message. */
 const answer = async ({ socket }: SocketCaller, message: string | Buffer): Promise<Heard> => {
   const heard = once(socket, 'message') as Promise<[Buffer, boolean]>
   socket.send(message)
@@ -44,7 +44,7 @@ const answer = async ({ socket }: SocketCaller, message: string | Buffer): Promi
 const writing = (session_id: string, path: string, content: Uint8Array): Buffer =>
   Buffer.concat([contentHead(JSON.stringify(request('fs.write', { session_id, path, encoding: 'base64', content: '' }))), content])
 
-test('a client that announces bytes reads and writes a file as bytes', TIMEOUT, async (t) => {
+test('a client that announces binary content reads and writes a file as bytes', TIMEOUT, async (t) => {
   const server = await shared()
   const { caller, session_id } = await announced(t, server)
   const [path, bytes] = [join(server.root, 'bytes'), randomBytes(MAX_FILE_CHUNK / 2)]
@@ -59,7 +59,7 @@ test('a client that announces bytes reads and writes a file as bytes', TIMEOUT, 
   assert.ok(bytes.equals(read.content!))
 })
 
-test('texts stay texts: a file in utf8, a batch, and a client that writes base64', TIMEOUT, async (t) => {
+test('reads in utf8, batches and writes in base64 remain text messages', TIMEOUT, async (t) => {
   const server = await shared()
   const { caller, session_id } = await announced(t, server)
   const path = join(server.root, 'text')
@@ -71,7 +71,7 @@ test('texts stay texts: a file in utf8, a batch, and a client that writes base64
   assert.deepEqual([batch.isBinary, batch.json[0].result.content], [false, 'YWI='])
 })
 
-test('the limits are those of base64', TIMEOUT, async (t) => {
+test('binary content has the same size limits as base64', TIMEOUT, async (t) => {
   const server = await shared()
   const { caller, session_id } = await announced(t, server)
   const path = join(server.root, 'large')
@@ -82,14 +82,14 @@ test('the limits are those of base64', TIMEOUT, async (t) => {
   await assert.rejects(readFile(path), { code: 'ENOENT' })
 })
 
-test('bytes of a session that is not its own are refused like any call', TIMEOUT, async (t) => {
+test("binary content for another client's session is refused like any call", TIMEOUT, async (t) => {
   const server = await shared()
   const [mine, theirs] = [await announced(t, server), await announced(t, server)]
   const { json } = await answer(mine.caller, writing(theirs.session_id, join(server.root, 'foreign'), Buffer.from('x')))
   assert.equal(json.error.data.code, 'unknown_session')
 })
 
-test('only a client that announces bytes, in that word, gets and may send them', TIMEOUT, async (t) => {
+test('only a client that announces "bytes" exactly gets and may send binary messages', TIMEOUT, async (t) => {
   const server = await shared()
   const path = join(server.root, 'unannounced')
   await writeFile(path, 'ab')

@@ -6,14 +6,14 @@ import { test } from 'node:test'
 import { ask, outputOf, type Notification } from '../../support/rexd-callers.ts'
 import { startRpcHost, type RpcHost } from '../../support/rpc-host.ts'
 
-// The requests of clients that others have written, in the shapes in which they send them.
+// Requests of third-party clients, in the form in which they send them.
 
 const TIMEOUT = { timeout: 30_000 }
 
 // oxlint-disable-next-line typescript/no-explicit-any
 type Json = any
 
-/** Sends what such a client sends, byte for byte but for the ids that it was given. */
+/** Sends the recorded requests of such a client. Only the IDs differ. */
 const recorded = (host: RpcHost) => {
   let id = 0
   return async (method: string, params: object): Promise<Json> => {
@@ -34,7 +34,7 @@ const opened = async (host: RpcHost): Promise<{ send: ReturnType<typeof recorded
   return { send, session_id: result.session_id, answer: result }
 }
 
-/** The whole output of a command, as clients over HTTP have it. */
+/** The whole output of a command, as clients over HTTP receive it. */
 const outputBy = async (send: ReturnType<typeof recorded>, asked: { session_id: string; process_id: string }): Promise<string> => {
   await send('exec.wait', asked)
   const { result } = await send('session.events', { session_id: asked.session_id, cursor: 0 })
@@ -42,7 +42,7 @@ const outputBy = async (send: ReturnType<typeof recorded>, asked: { session_id: 
   return outputOf(events).toString()
 }
 
-test('a session is opened with groups of capabilities, and with the roots that there are', TIMEOUT, async (t) => {
+test('a session opens with capability groups and with the requested roots that exist', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { answer } = await opened(host)
   assert.equal(answer.protocol, 'rexd/1')
@@ -50,7 +50,7 @@ test('a session is opened with groups of capabilities, and with the roots that t
   for (const name of ['exec', 'fs', 'events']) assert.ok(answer.capabilities.includes(name), name)
 })
 
-test('a login shell is one, and runs a text, or an argv as it is', TIMEOUT, async (t) => {
+test('a login shell runs a command text, or an argv without changes', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { send, session_id } = await opened(host)
   const words = ['a b', '$HOME', '"', "'", '']
@@ -66,7 +66,7 @@ test('a login shell is one, and runs a text, or an argv as it is', TIMEOUT, asyn
   assert.deepEqual(JSON.parse(request!).argv, ['/bin/sh', '-l', '-c', 'exec "$0" "$@"', 'printf', '%s\\n', ...words])
 })
 
-test('what is wrong with a command is told so that it can be mended', TIMEOUT, async (t) => {
+test('an error of exec.start names the wrong field and what it expects', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { send, session_id } = await opened(host)
   const wrong = async (params: object): Promise<string> => (await send('exec.start', { session_id, ...params })).error.message

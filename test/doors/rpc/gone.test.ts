@@ -15,7 +15,7 @@ import { rexdPlace } from '../../support/rexd-server.ts'
 
 const NEVER = new AbortController().signal
 
-/** A caller of one door, with a session. */
+/** A client of one REXD server, with an open session. */
 const callerOf = async (t: TestContext) => {
   const desk = await deskPlace(t, { security: 'full' })
   const place = await rexdPlace(t)
@@ -44,7 +44,7 @@ const callerOf = async (t: TestContext) => {
   return { executor, call, session_id, start: executor.start.bind(executor) }
 }
 
-test('a caller who goes away while its command begins has it in its session, with what it writes', async (t) => {
+test('a command that starts while its client disconnects remains in the session with its output', async (t) => {
   const { executor, call, session_id, start } = await callerOf(t)
   const leaving = new AbortController()
   executor.start = async (...given) => {
@@ -61,7 +61,7 @@ test('a caller who goes away while its command begins has it in its session, wit
   await call('session.close', { session_id })
 })
 
-test('a command that was allowed just when it was taken back is ended', async (t) => {
+test('a command that is killed while it waits for approval ends, even if the approval arrives', async (t) => {
   const { executor, call, session_id, start } = await callerOf(t)
   executor.start = async (asked, sink) => {
     sink.waiting?.({ request_id: 'allowed', question_id: 'q_1', expires_at_ms: systemClock.now() + 60_000 })

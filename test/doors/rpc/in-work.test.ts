@@ -20,7 +20,7 @@ import { rexdPlace, type RexdSettings } from '../../support/rexd-server.ts'
 import { startRpcHost } from '../../support/rpc-host.ts'
 import { MAX_RPC_BATCH_ANSWER, MAX_RPC_WAITING_BATCH_ANSWER } from '../../../src/doors/rpc/call-slots.ts'
 
-// How many calls one caller has in work, whatever carries them: each holds what it is answered with.
+// The number of pending calls per client, over all transports. Each pending call holds memory for its answer.
 
 const TIMEOUT = { timeout: 60_000 }
 const MIB = 1024 * 1024
@@ -39,7 +39,7 @@ interface Question {
 const question = (id: number, method: string, params: object): Question => ({ jsonrpc: '2.0', id, method, params })
 const many = <T>(length: number, make: (id: number) => T): T[] => Array.from({ length }, (_, id) => make(id))
 
-/** Counts the reads of files that the executor was asked for. */
+/** Counts the file reads that reach the executor. */
 const countReads = (executor: LocalExecutor): { count: number } => {
   const reads = { count: 0 }
   const file = executor.file.bind(executor)
@@ -50,7 +50,7 @@ const countReads = (executor: LocalExecutor): { count: number } => {
   return reads
 }
 
-/** A caller over streams, in this process. */
+/** A client over streams in this process. */
 const overLines = async (t: TestContext, settings: RexdSettings = {}) => {
   const place = await rexdPlace(t, settings)
   const { config } = await loadRexdConfig(place.config, {})
@@ -88,10 +88,10 @@ const overLines = async (t: TestContext, settings: RexdSettings = {}) => {
   return { ...place, executor, input, output, answers, served, send, answer, session_id, process_id }
 }
 
-/** Longer than anything takes that could be done at once. */
+/** Waits longer than any immediate work takes. */
 const aWhile = async (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 1_500))
 
-test('calls in work are counted, not messages: behind waits in batches no more are done than without', TIMEOUT, async (t) => {
+test('the limit of pending calls counts calls, not messages, even behind batches that wait', TIMEOUT, async (t) => {
   const { executor, output, send, root, session_id, process_id } = await overLines(t, LONG)
   const reads = countReads(executor)
   await writeFile(join(root, 'large'), Buffer.alloc(2 * MIB))
@@ -103,7 +103,7 @@ test('calls in work are counted, not messages: behind waits in batches no more a
   assert.ok(reads.count > 0 && reads.count <= MAX_RPC_PENDING + 1, `${reads.count} files were read for nobody`)
 })
 
-test('a batch is so many calls as it has, and what its answers would hold together is refused as they are made', TIMEOUT, async (t) => {
+test('a batch counts as its number of calls, and answers over the batch limit become errors', TIMEOUT, async (t) => {
   const { executor, send, answers, answer, root, session_id } = await overLines(t, LONG)
   const reads = countReads(executor)
   const held = { now: 0, most: 0 }
@@ -124,7 +124,7 @@ test('a batch is so many calls as it has, and what its answers would hold togeth
   assert.equal((await answer(200)).result.size, 2 * MIB)
 })
 
-test('what a batch has while it waits is little; of what it started the id is told where there is room', TIMEOUT, async (t) => {
+test('the answers of a waiting batch have a smaller limit, but the ID of a started process still fits', TIMEOUT, async (t) => {
   const { send, answer, root, session_id, process_id } = await overLines(t, LONG)
   await writeFile(join(root, 'large'), Buffer.alloc(MAX_RPC_WAITING_BATCH_ANSWER))
   send([
@@ -138,7 +138,7 @@ test('what a batch has while it waits is little; of what it started the id is to
   assert.match((await answer(3)).result.process_id, /^p_/)
 })
 
-test('a session whose id does not fit into the answer of its batch is closed', TIMEOUT, async (t) => {
+test('a session is closed if its ID does not fit into the answer of its batch', TIMEOUT, async (t) => {
   const { executor, send, answer, root, session_id, process_id } = await overLines(t)
   await writeFile(join(root, 'large'), Buffer.alloc(MAX_RPC_WAITING_BATCH_ANSWER - 600, 'x'))
   const [read, closed] = [Promise.withResolvers<void>(), Promise.withResolvers<string>()]
@@ -149,7 +149,7 @@ test('a session whose id does not fit into the answer of its batch is closed', T
   }
   executor.file = async (call) => {
     const done = await file(call)
-    // Behind the answer to the read, which is made in the turn in which this comes.
+    // Continue after the answer to the read, which the server makes in this turn of the event loop.
     setImmediate(read.resolve)
     return done
   }
@@ -170,7 +170,7 @@ test('a session whose id does not fit into the answer of its batch is closed', T
   assert.equal((await answer(3)).error.data.limit, 'batch_answer')
 })
 
-test('what was asked before the end of the input is done and answered, behind a batch of waits too', TIMEOUT, async (t) => {
+test('calls before the end of the input are executed and answered, even behind a batch of waits', TIMEOUT, async (t) => {
   const { answers, input, served, send, session_id, process_id } = await overLines(t)
   send(many(20, (id) => question(id, 'exec.wait', { session_id, process_id })))
   send(question(100, 'exec.start', { session_id, argv: ['touch', 'done'] }))
@@ -186,13 +186,13 @@ test('what was asked before the end of the input is done and answered, behind a 
   for (let id = 0; id < 20; id++) assert.equal(answers.get(id).result.signal, 'SIGTERM')
 })
 
-/** The kill of a program that all of these wait for, and a session of somebody else. */
+/** Checks that another client can open a session and kill the program that all batches wait for. */
 const othersAreHeard = async (host: Reached, asked: { session_id: string; process_id: string }): Promise<void> => {
   assert.match((await post(host, 'session.open', { client_name: 'b' })).session_id, /^s_/)
   assert.deepEqual(await post(host, 'exec.kill', asked), { ok: true })
 }
 
-test('batches in which something waits leave their places over HTTP: others are heard meanwhile', TIMEOUT, async (t) => {
+test('batches that wait free their places over HTTP, and other requests are answered meanwhile', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { session_id } = await post(host, 'session.open', { client_name: 'a' })
   const { process_id } = await post(host, 'exec.start', { session_id, argv: ['sleep', '600'] })
@@ -217,13 +217,13 @@ const nothingWhileFull = async (t: TestContext, compressed: boolean): Promise<vo
   const { session_id } = await caller.call('session.open', { client_name: 'a' })
   const { socket } = caller
   socket.pause()
-  // All of them in as few pieces as there may be.
+  // Send all messages in as few pieces as possible.
   lines[0]!.cork()
   for (let id = 100; id < 200; id++) socket.send(JSON.stringify(question(id, 'fs.read', { session_id, path: 'large', encoding: 'base64' })))
   await aWhile()
   lines[0]!.uncork()
   await aWhile()
-  // Some of the first are on their way, in what the system holds.
+  // The system buffers hold some of the first answers.
   assert.ok(reads.count > 0 && reads.count <= 2 * MAX_RPC_PENDING, `${reads.count} files were read for nobody`)
   const answered = Promise.withResolvers<void>()
   let count = 0
@@ -233,10 +233,10 @@ const nothingWhileFull = async (t: TestContext, compressed: boolean): Promise<vo
   assert.equal(reads.count, 100)
 }
 
-test('a WebSocket that is full does nothing more that it was sent', TIMEOUT, async (t) => nothingWhileFull(t, false))
-test('a WebSocket that is full does nothing more that it was sent, compressed', TIMEOUT, async (t) => nothingWhileFull(t, true))
+test('a WebSocket whose client does not read stops executing requests', TIMEOUT, async (t) => nothingWhileFull(t, false))
+test('a compressed WebSocket whose client does not read stops executing requests', TIMEOUT, async (t) => nothingWhileFull(t, true))
 
-test('as many programs as may run may have ended unread; beyond that none is started until they are read', TIMEOUT, async (t) => {
+test('ended processes with unread output count against the process limit until their events are read', TIMEOUT, async (t) => {
   const host = await startRpcHost(t, { limits: 'max_processes_per_session = 2' })
   const { session_id } = await post(host, 'session.open', { client_name: 'a' })
   const readAll = async (): Promise<void> => {
@@ -245,10 +245,10 @@ test('as many programs as may run may have ended unread; beyond that none is sta
       ;[cursor, more] = [answer.cursor, answer.events.length > 0]
     }
   }
-  // Whoever has looked at events loses none.
+  // After the first read of events, the session drops no event.
   await readAll()
   const start = async (...argv: string[]): Promise<Json> => post(host, 'exec.start', { session_id, argv })
-  // More than is kept for a reader, by less than a program may have written ahead.
+  // More output than the session keeps, but less than the limit plus what a program may write ahead.
   const { process_id } = await start('head', '-c', String(Math.floor((MAX_EVENT_LOG_BYTES * 3) / 4) + 200_000), '/dev/zero')
   while ((await post(host, 'exec.kill', { session_id, process_id, signal: 'CONT' })).ok)
     await new Promise((resolve) => setTimeout(resolve, 20))
@@ -261,7 +261,7 @@ test('as many programs as may run may have ended unread; beyond that none is sta
   await start('true')
 })
 
-test('a session that nobody was told of is closed: 16 callers who hang up leave room', TIMEOUT, async (t) => {
+test('a session whose client disconnects before the answer is closed, so it does not use up the session limit', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { executor } = host
   const [open, close] = [executor.open.bind(executor), executor.close.bind(executor)]
@@ -272,7 +272,7 @@ test('a session that nobody was told of is closed: 16 callers who hang up leave 
       const answer = await open(opening)
       opened.resolve()
       hungUp.abort()
-      // The door has to hear of it before it answers.
+      // The server must notice the closed connection before it answers.
       await new Promise((resolve) => setTimeout(resolve, 100))
       return answer
     }

@@ -13,12 +13,12 @@ const afterAll = (added: readonly RpcProcess[]): string[] => {
   return known.all.map(({ id }) => id)
 }
 
-test('of processes that have ended, the last are known', () => {
+test('a session remembers the last MAX_ENDED_PROCESSES ended processes', () => {
   const ids = afterAll(processes(Array.from({ length: MAX_ENDED_PROCESSES + 2 }, () => 10)))
   assert.deepEqual([ids.length, ids[0]], [MAX_ENDED_PROCESSES, 'ended2'])
 })
 
-test('what is known of those that have ended stays within one answer, whatever their arguments', () => {
+test('the arguments of remembered processes fit into one answer, and the oldest ended ones are dropped', () => {
   const half = MAX_ENDED_ARGV / 2
   assert.deepEqual(afterAll(processes([half, half])), ['ended0', 'ended1'])
   assert.deepEqual(afterAll(processes([half, half, 1])), ['ended1', 'ended2'])

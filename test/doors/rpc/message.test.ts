@@ -17,7 +17,7 @@ import { MAX_RPC_BATCH, MAX_RPC_ID } from '../../../src/protocol/limits/rexd.ts'
 
 const SEED = 20_261_121
 
-/** A response as JSON-RPC 2.0, 5 has it: exactly these members, and one of result and error. */
+/** A response as JSON-RPC 2.0, section 5 defines it: the required members, and either result or error. */
 const assertResponse = (response: RpcResponse): void => {
   assert.equal(response.jsonrpc, '2.0')
   const { id } = response
@@ -46,12 +46,12 @@ const params = fc.dictionary(
   { maxKeys: 4 },
 )
 const request = fc.record({ jsonrpc: fc.constant('2.0'), id: goodId, method: fc.string(), params }, { requiredKeys: ['jsonrpc', 'method'] })
-/** Requests with a member or two that are none. */
+/** Requests with one or two invalid members. */
 const nearly = fc
   .tuple(request, fc.dictionary(fc.constantFrom('jsonrpc', 'id', 'method', 'params', 'more'), anything, { maxKeys: 3 }))
   .map(([good, bad]) => ({ ...good, ...bad }))
 
-/** A notification with params that no method takes: nobody is told of it, and there is nothing to do. */
+/** A notification with positional params, which no method accepts. It needs neither an answer nor any work. */
 const isIdle = (value: unknown): boolean => {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) return false
   const { jsonrpc, method, params = {}, ...rest } = JSON.parse(JSON.stringify(value)) as Record<string, unknown>
@@ -68,7 +68,7 @@ const refused = (value: unknown): RpcResponse => {
 
 const codeOf = (response: RpcResponse): number => ('error' in response ? response.error.code : 0)
 
-test('no text makes it throw, and each is answered by JSON-RPC 2.0', () => {
+test('any text gets an answer that follows JSON-RPC 2.0, and the parser does not throw', () => {
   const cut = fc.tuple(fc.array(nearly), fc.nat()).map(([value, at]) => JSON.stringify(value).slice(0, at % 200))
   fc.assert(
     fc.property(fc.oneof(fc.string({ unit: 'binary', maxLength: 300 }), fc.string(), cut), (text) => assertMessage(parseMessage(text))),
@@ -76,7 +76,7 @@ test('no text makes it throw, and each is answered by JSON-RPC 2.0', () => {
   )
 })
 
-test('no JSON value makes it throw; a list is a batch with an answer or a call for each of its parts', () => {
+test('any JSON value parses, and a list becomes a batch with one part per element', () => {
   fc.assert(
     fc.property(fc.oneof(anything, nearly, fc.array(fc.oneof(anything, nearly), { maxLength: 8 })), (value) => {
       const message = parseMessage(JSON.stringify(value))
@@ -89,7 +89,7 @@ test('no JSON value makes it throw; a list is a batch with an answer or a call f
   )
 })
 
-test('a request is what was written, alone and among others', () => {
+test('a valid request parses unchanged, alone and in a batch', () => {
   fc.assert(
     fc.property(fc.array(request, { minLength: 1, maxLength: 10 }), (requests) => {
       const expected = JSON.parse(
@@ -103,7 +103,7 @@ test('a request is what was written, alone and among others', () => {
   )
 })
 
-test('an id that can be told is told back with what is wrong, another is null', () => {
+test("an error repeats the request's ID if the ID is valid, and null otherwise", () => {
   fc.assert(
     fc.property(nearly, (value) => {
       const [part] = parseMessage(JSON.stringify(value)).parts
@@ -121,7 +121,7 @@ test('an id that can be told is told back with what is wrong, another is null', 
   assert.ok(isCall(parseMessage(JSON.stringify({ jsonrpc: '2.0', id: 'x'.repeat(MAX_RPC_ID), method: 'm' })).parts[0]!))
 })
 
-test('what is no request is -32600, what is no JSON -32700, params that are not by name -32602', () => {
+test('an invalid request gets -32600, invalid JSON -32700 and positional params -32602', () => {
   for (const value of [1, 'x', null, true, {}, { jsonrpc: '1.0', id: 1, method: 'm' }, { jsonrpc: '2.0', id: 1, method: 1 }])
     assert.equal(codeOf(refused(value)), -32_600, JSON.stringify(value))
   assert.equal(codeOf(refused({ jsonrpc: '2.0', id: 1, method: 'm', extra: 1 })), -32_600)
@@ -130,8 +130,8 @@ test('what is no request is -32600, what is no JSON -32700, params that are not 
     assert.equal(codeOf(parseMessage(text).parts[0] as RpcResponse), -32_700, text)
 })
 
-// JSON-RPC 2.0, 4.1: "The Server MUST NOT reply to a Notification … the Client would not be aware of any errors (like e.g. "Invalid params")".
-test('a notification is never answered, whatever its params are', () => {
+// A server must not reply to a notification, even if its params are invalid (JSON-RPC 2.0, section 4.1).
+test('a notification gets no answer, even with invalid params', () => {
   for (const given of [[1, 2, 3], [], { a: 1 }]) {
     const notification = { jsonrpc: '2.0', method: 'update', params: given }
     for (const value of [notification, [notification, notification]]) {
@@ -141,7 +141,7 @@ test('a notification is never answered, whatever its params are', () => {
   }
 })
 
-test('a batch holds 1 to 100 requests; any other is one answer, not a list', () => {
+test('a batch has 1 to 100 requests, and any other size gets a single error', () => {
   const batch = (length: number) => Array.from({ length }, (_, id) => ({ jsonrpc: '2.0', id, method: 'm' }))
   assert.equal(parseMessage(JSON.stringify(batch(MAX_RPC_BATCH))).parts.length, MAX_RPC_BATCH)
   for (const length of [0, MAX_RPC_BATCH + 1]) {
@@ -151,7 +151,7 @@ test('a batch holds 1 to 100 requests; any other is one answer, not a list', () 
   }
 })
 
-test('what is nested without end is taken for what it is', () => {
+test('extremely nested JSON does not break the parser', () => {
   const deep = 100_000
   for (const text of [
     '['.repeat(deep),
@@ -162,7 +162,7 @@ test('what is nested without end is taken for what it is', () => {
     assertMessage(parseMessage(text))
 })
 
-test('a member that JavaScript knows better is only another member', () => {
+test('members such as __proto__ are treated as unknown members', () => {
   for (const key of ['__proto__', 'constructor', 'toString']) {
     const { parts } = parseMessage(`{"jsonrpc":"2.0","id":1,"method":"m","${key}":{"polluted":true}}`)
     assert.equal(codeOf(parts[0] as RpcResponse), -32_600)
@@ -170,7 +170,7 @@ test('a member that JavaScript knows better is only another member', () => {
   assert.equal(({} as { polluted?: true }).polluted, undefined)
 })
 
-test('every error of the table becomes its code with its name; what is not of the table says nothing of itself', () => {
+test('every known error maps to its code and name, and an unknown error hides its details', () => {
   for (const code of Object.keys(ERROR_TABLE) as ErrorCode[]) {
     const response = failure('x', new AppError(code, undefined, { data: { more: 1 } }))
     assertResponse(response)

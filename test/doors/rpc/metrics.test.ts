@@ -9,7 +9,7 @@ import { startRpcHost, type RpcHost } from '../../support/rpc-host.ts'
 const TIMEOUT = { timeout: 30_000 }
 const LINE = /^(?<name>[a-z_]+)(?:\{(?<labels>[a-z]+="[a-z0-9_.-]+"(?:,[a-z]+="[a-z0-9_.-]+")*)\})? (?<value>\d+)$/
 
-/** Samples by name and labels; looks that each line is one of the text format. */
+/** Samples by name and labels. Checks that each line matches the text format. */
 const samplesOf = async (host: RpcHost): Promise<ReadonlyMap<string, number>> => {
   const { status, headers, text } = await ask(host, { method: 'GET', path: '/metrics' })
   assert.deepEqual([status, headers['content-type']], [200, 'text/plain; version=0.0.4; charset=utf-8'])
@@ -23,7 +23,7 @@ const samplesOf = async (host: RpcHost): Promise<ReadonlyMap<string, number>> =>
   )
 }
 
-test('what was asked, what runs and how it ended is counted, and nothing that a caller gave is in it', TIMEOUT, async (t) => {
+test('metrics count requests, runs and results, and contain no text of clients', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { session_id } = await post(host, 'session.open', { client_name: 'secret_name' })
   const asleep = await post(host, 'exec.start', { session_id, argv: ['sleep', '600'] })
@@ -57,7 +57,7 @@ test('what was asked, what runs and how it ended is counted, and nothing that a 
   )
 })
 
-test('what the journal could not take has not run, and is not counted', TIMEOUT, async (t) => {
+test('a run that the audit log cannot record does not start and is not counted', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { session_id } = await post(host, 'session.open', { client_name: 'a' })
   await rm(join(host.dir, 'log'), { recursive: true })
@@ -66,11 +66,11 @@ test('what the journal could not take has not run, and is not counted', TIMEOUT,
   const samples = await samplesOf(host)
   assert.equal(samples.get('rexd_processes_running'), 0)
   assert.deepEqual((await post(host, 'session.info', { session_id })).processes, [])
-  // Its end was told to nobody either.
+  // Clients get no event about its end.
   assert.deepEqual((await post(host, 'session.events', { session_id, cursor: 0 })).events, [])
 })
 
-test('metrics are for who has the token, by GET', TIMEOUT, async (t) => {
+test('metrics require the token and GET', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   assert.equal((await ask(host, { method: 'GET', path: '/metrics', token: null })).status, 401)
   assert.equal((await ask(host, { method: 'GET', path: '/metrics', headers: { host: 'evil.example' } })).status, 403)

@@ -24,10 +24,10 @@ class Counted extends CountedWrites {
   }
 }
 
-/** Without what it would take to answer anything but a question that nobody knows. */
+/** The minimum of components that answers requests for unknown sessions. */
 const components = { executor: {} as never, clock: systemClock, log: silentLogger }
 
-test('lines that are said in one turn go out in one write', async () => {
+test('answers of one event loop turn leave in one write', async () => {
   const [input, output] = [new PassThrough(), new Counted()]
   const served = serveLines({ ...components, input, output }, { door: 'stdio', available: [] }, new AbortController().signal)
   input.write(questions.map((line) => `${line}\n`).join(''))
@@ -37,13 +37,13 @@ test('lines that are said in one turn go out in one write', async () => {
   await served
 })
 
-test('so do messages of a WebSocket', async () => {
+test('WebSocket answers of one event loop turn leave in one write', async () => {
   const sockets = new WebSockets({ ...components, sessions: new RpcSessions(components), metrics: null }, { available: [] })
   const connection = new Counted()
   const headers = { upgrade: 'websocket', 'sec-websocket-version': '13', 'sec-websocket-key': 'A'.repeat(22) + '==' }
   sockets.accept({ method: 'GET', headers } as unknown as IncomingMessage, connection, Buffer.alloc(0))
   const greeted = connection.writes
-  // RFC 6455, 5.2: a text, masked with zeros.
+  // A text frame with a mask of zeros (RFC 6455, 5.2).
   connection.push(Buffer.concat(questions.flatMap((text) => [Buffer.of(0x81, 0x80 | text.length, 0, 0, 0, 0), Buffer.from(text)])))
   await connection.answered()
   assert.equal(connection.writes - greeted, 1)

@@ -6,7 +6,7 @@ import { OutputText, type EncodedOutput } from '../../../src/doors/rpc/process.t
 
 const SEED = 20_261_121
 
-/** A stream in pieces that end anywhere, in the middle of a character too. */
+/** Cuts a stream into pieces that can end anywhere, also inside a character. */
 const cutAnywhere = (bytes: Uint8Array, sizes: readonly number[]): Uint8Array[] => {
   const pieces: Uint8Array[] = []
   let at = 0
@@ -40,7 +40,7 @@ const characters = fc.string({
   unit: fc.oneof(fc.string({ unit: 'binary', minLength: 1, maxLength: 1 }), fc.constantFrom('a', 'é', '€', '😀', '\u{feff}', '\0')),
 })
 const utf8 = characters.map((text) => new Uint8Array(Buffer.from(text.toWellFormed())))
-/** What programs write: text, the ends and the beginnings of characters, and anything. */
+/** Program output: text, incomplete characters and arbitrary bytes. */
 const bytes = fc
   .array(
     fc.oneof(
@@ -53,14 +53,14 @@ const bytes = fc
   )
   .map((parts) => new Uint8Array(Buffer.concat(parts)))
 
-test('whatever was written, and wherever it was cut, the same bytes come out', () => {
+test('decoded output equals the written bytes, wherever they are cut', () => {
   fc.assert(
     fc.property(bytes, sizes, (all, at) => assert.deepEqual(decoded(through(cutAnywhere(all, at))), Buffer.from(all))),
     { seed: SEED, numRuns: 3000 },
   )
 })
 
-test('UTF-8 comes as text however it is cut, each piece of it in whole characters', () => {
+test('UTF-8 output is sent as text in whole characters, wherever it is cut', () => {
   fc.assert(
     fc.property(utf8, sizes, (all, at) => {
       const said = through(cutAnywhere(all, at))
@@ -75,14 +75,14 @@ test('UTF-8 comes as text however it is cut, each piece of it in whole character
   )
 })
 
-test('much that JSON would make more than twice as long is base64, and what is written in lines, or is little, is text', () => {
+test('large output that JSON would more than double is base64, and lines or short output are text', () => {
   const encodingOf = (text: string): string | undefined => through([Buffer.from(text)])[0]?.encoding
   for (const text of ['\n', '"\\"', '\r\n', 'a\t"é"\n', '\u001b[31mred\u001b[0m'.repeat(200), '\n'.repeat(5_000), '\0', '\0'.repeat(1_023)])
     assert.equal(encodingOf(text), 'utf8', JSON.stringify(text))
   for (const text of ['\0'.repeat(1_024), '\0'.repeat(60 * 1024), 'a\u0001'.repeat(600)]) assert.equal(encodingOf(text), 'base64')
 })
 
-test('text that was spoilt once is text again behind it', () => {
+test('output after invalid bytes is text again', () => {
   const said = through([Buffer.from('fine'), Uint8Array.of(0xff, 0xfe, 0x0a), Buffer.from('fine again')])
   assert.deepEqual(
     said.map(({ encoding }) => encoding),
@@ -90,7 +90,7 @@ test('text that was spoilt once is text again behind it', () => {
   )
 })
 
-test('a character that never ends is said at the end, as the bytes that it is', () => {
+test('an incomplete character at the end of the output is sent as base64', () => {
   assert.deepEqual(through([Buffer.from('a'), Uint8Array.of(0xf0, 0x9f), Uint8Array.of(0x98)]), [
     { data: 'a', encoding: 'utf8' },
     { data: Buffer.from([0xf0, 0x9f, 0x98]).toString('base64'), encoding: 'base64' },
@@ -98,7 +98,7 @@ test('a character that never ends is said at the end, as the bytes that it is', 
   assert.deepEqual(through([]), [])
 })
 
-test('what waits does not keep the frame that it came in', () => {
+test('a pending incomplete character is a copy and does not refer to its frame', () => {
   const text = new OutputText()
   const frame = Buffer.concat([Buffer.alloc(60 * 1024, 'x'), Uint8Array.of(0xe2, 0x82)])
   text.push(frame)

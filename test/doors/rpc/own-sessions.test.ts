@@ -15,13 +15,13 @@ import { HTTP_IDLE_MS, RESUME_WINDOW_MS, type CallContext } from '../../../src/d
 
 const TIMEOUT = { timeout: 30_000 }
 const LONG = { limits: 'default_timeout_ms = 86400000\nhard_timeout_ms = 86400000' }
-/** Says its pid in a file and waits. */
+/** Writes its PID to a file and waits. */
 const SLEEPER = { shell: true, command: 'echo $$ > pid; exec sleep 1000' }
 
 const pidOf = async (host: RpcHost): Promise<number> => pidIn(join(host.root, 'pid'))
 const unknown = { code: -32_001 }
 
-test('a session without a connection ends when nothing is asked of it for so long', TIMEOUT, async (t) => {
+test('a session without a connection ends after HTTP_IDLE_MS without a request', TIMEOUT, async (t) => {
   const host = await startRpcHost(t, LONG)
   const { session_id, resume_window_ms } = await post(host, 'session.open', { client_name: 'a' })
   assert.equal(resume_window_ms, HTTP_IDLE_MS)
@@ -38,7 +38,7 @@ test('a session without a connection ends when nothing is asked of it for so lon
   await assert.rejects(post(host, 'session.info', { session_id }), unknown)
 })
 
-test('a session that was opened for a caller who has left meanwhile is not there for ever', { timeout: 10_000 }, async (t) => {
+test('a session that opens after its client has left is closed', { timeout: 10_000 }, async (t) => {
   const host = await startRpcHost(t, { limits: 'max_concurrent_sessions = 2' })
   const { executor, clock } = host
   const sessions = new RpcSessions({ executor, clock })
@@ -54,7 +54,7 @@ test('a session that was opened for a caller who has left meanwhile is not there
     await connection.idle()
     await clock.advance(RESUME_WINDOW_MS)
   }
-  // Ends are on their way; both places become free.
+  // The sessions end a moment later and free both places.
   await until(async () => {
     try {
       await post(host, 'session.open', { client_name: 'b' })
@@ -66,11 +66,11 @@ test('a session that was opened for a caller who has left meanwhile is not there
   })
 })
 
-test('what outlives its session is found again, also where that was closed before the start was answered', TIMEOUT, async (t) => {
+test('a detached process is listed after its session closes, even if it closes before the start is answered', TIMEOUT, async (t) => {
   const host = await startRpcHost(t, { ...LONG, security: 'allow_detach = true' })
   const { clock } = host
   const [late, asked] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-  // The answer to the start comes when it is let through.
+  // The answer to the start waits until the test releases it.
   const start = host.executor.start.bind(host.executor)
   host.executor.start = async (...args) => {
     const run = await start(...args)
@@ -111,7 +111,7 @@ test('what outlives its session is found again, also where that was closed befor
   await gone(pid)
 })
 
-test('who has lost a session does not take it back with an answer that comes late', TIMEOUT, async (t) => {
+test('a client that lost its session does not regain it through a late answer to its resume', TIMEOUT, async (t) => {
   const host = await startRpcHost(t, LONG)
   const old = await connect(t, host)
   const { session_id, resume_token } = await old.call('session.open', { client_name: 'a', resumable: true })
@@ -138,7 +138,7 @@ test('who has lost a session does not take it back with an answer that comes lat
   assert.equal(await Promise.race([heard(newest, 'the newest'), heard(old, 'the old one')]), 'the newest')
 })
 
-test('sessions of one connection are unknown to every other, and to who asks by POST, and attempts are journalled', TIMEOUT, async (t) => {
+test("other connections and POST requests cannot use a connection's session, and each attempt is recorded", TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const [one, other] = [await connect(t, host), await connect(t, host)]
   const { session_id, resume_token } = await one.call('session.open', { client_name: 'a', resumable: true })
@@ -162,20 +162,20 @@ test('sessions of one connection are unknown to every other, and to who asks by 
     [info, close].map((method) => attempt('http', method, 'websocket')),
   )
   await one.call('session.info', { session_id })
-  // With its token it moves, between the two ways of asking too.
+  // With its resume token the session moves to another client, also between WebSocket and POST.
   await post(host, 'session.resume', { session_id, resume_token })
   await assert.rejects(one.call('session.info', { session_id }), unknown)
   await other.call('session.resume', { session_id, resume_token })
   await assert.rejects(post(host, 'session.info', { session_id }), unknown)
   assert.deepEqual(await other.call('session.close', { session_id }), { ok: true, terminated: 0 })
-  // What is nobody's any more is a mistake, not an attempt.
+  // A request for a session that has ended is an error, but no recorded attempt.
   const before = await refusalsOf(host, session_id)
   await assert.rejects(one.call('session.info', { session_id }), unknown)
   assert.deepEqual(await refusalsOf(host, session_id), before)
   await assert.rejects(one.call('session.resume', { session_id, resume_token }), unknown)
 })
 
-test('a return to a session that waited for its place until its caller had left takes nothing', TIMEOUT, async (t) => {
+test('a resume that runs after its client has left does not take the session', TIMEOUT, async (t) => {
   const { executor, clock } = await startRpcHost(t)
   const sessions = new RpcSessions({ executor, clock })
   const caller = (): Methods =>
@@ -196,7 +196,7 @@ test('a return to a session that waited for its place until its caller had left 
   await until(() => sessions.size === 0)
 })
 
-test('a session that cannot be come back to ends with its connection', TIMEOUT, async (t) => {
+test('a session that is not resumable ends with its connection', TIMEOUT, async (t) => {
   const host = await startRpcHost(t, LONG)
   const caller = await connect(t, host)
   const { session_id, resume_token } = await caller.call('session.open', { client_name: 'a' })

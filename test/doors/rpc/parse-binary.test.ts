@@ -27,7 +27,7 @@ const codesOf = ({ batch, parts }: RpcMessage): unknown[] => {
   return parts.map((part) => ('error' in part ? [part.id, part.error.code] : part))
 }
 
-/** Nothing but a write of a file carries bytes, and then its text has none. */
+/** Checks that only fs.write carries bytes, and that its text content is empty. */
 const assertSafe = ({ batch, parts }: RpcMessage): void => {
   assert.equal(batch, false)
   assert.ok(parts.length <= 1)
@@ -39,7 +39,7 @@ const assertSafe = ({ batch, parts }: RpcMessage): void => {
   }
 }
 
-test('a write carries its bytes, and nothing else of the message changes', () => {
+test('an fs.write message carries its bytes, and its other fields do not change', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 500 }), fc.string({ unit: 'grapheme' }), (content, path) => {
       const json = JSON.stringify(call({ path, encoding: 'base64', content: '', mode: 'append' }))
@@ -50,7 +50,7 @@ test('a write carries its bytes, and nothing else of the message changes', () =>
   )
 })
 
-test('bytes of any other request are refused, with its id', () => {
+test('bytes of any other request are refused with its ID', () => {
   const wrong = [
     call({ path: 'f', encoding: 'base64', content: 'QQ==' }),
     call({ path: 'f', encoding: 'base64' }),
@@ -68,7 +68,7 @@ test('bytes of any other request are refused, with its id', () => {
   assert.deepEqual(codesOf(parse('[]')), [[null, -32_600]])
 })
 
-test('a message without its whole JSON, or with a wrong one, is answered as a text would be', () => {
+test('a binary message with incomplete or invalid JSON gets the same error as a text message', () => {
   for (const message of ['', '\0\0\0', '\0\0\0\x05{}', '\xff\xff\xff\xff{}', '\0\0\0\0{}', '\0\0\0\x02{]'])
     assert.deepEqual(codesOf(parseBinary(Buffer.from(message, 'latin1'))), [[null, -32_700]])
   assert.deepEqual(codesOf(parseBinary(Buffer.concat([Buffer.from([0, 0, 0, 3]), Buffer.from('"\xff"', 'latin1'), BYTES]))), [
@@ -78,7 +78,7 @@ test('a message without its whole JSON, or with a wrong one, is answered as a te
   assert.deepEqual(codesOf(parse(many)), [[null, -32_008]])
 })
 
-test('whatever is changed in a message, only a write of a file carries bytes', () => {
+test('property: after any change of a message, only fs.write carries bytes', () => {
   const valid = Buffer.concat([contentHead(JSON.stringify(WRITE)), BYTES])
   const change = fc.record({ at: fc.nat({ max: valid.length - 1 }), to: fc.nat({ max: 255 }) })
   fc.assert(
@@ -92,7 +92,7 @@ test('whatever is changed in a message, only a write of a file carries bytes', (
   )
 })
 
-test('an answer with a file in base64 becomes a binary message, and no other answer does', () => {
+test('only an answer with a base64 file becomes a binary message', () => {
   const answer = (content: unknown): object => ({
     jsonrpc: '2.0',
     id: 1,

@@ -6,7 +6,7 @@ import { parseFailure, parseMessage, tooManyValues, type RpcMessage } from '../.
 import { parseBytes } from '../../../src/doors/rpc/message.ts'
 import { MAX_RPC_SHAPE } from '../../../src/protocol/limits/rexd.ts'
 
-/** Enough for a line that is not parsed as a whole. */
+/** Long enough that the parser treats the content separately. */
 const BASE64 = randomBytes(96 * 1024).toString('base64')
 const PADDED = randomBytes(96 * 1024 + 1).toString('base64')
 
@@ -20,7 +20,7 @@ const same = (text: string): RpcMessage => {
 
 const contentOf = ({ parts: [part] }: RpcMessage): unknown => (part !== undefined && 'params' in part ? part.params['content'] : undefined)
 
-test('a file in base64 is what it is in JSON, wherever it stands among the params', () => {
+test('the fast parser reads base64 content as JSON.parse does, at any position in the params', () => {
   for (const content of [BASE64, PADDED, `${BASE64}AA==`])
     for (const text of [
       lineOf(`"path":"f","content":"${content}","encoding":"base64"`),
@@ -32,7 +32,7 @@ test('a file in base64 is what it is in JSON, wherever it stands among the param
       assert.equal(contentOf(same(text)), content)
 })
 
-test('what only looks so is parsed whole', () => {
+test('content that only resembles base64 gives the same result as parsing the whole message', () => {
   const escaped = `${BASE64}\\u0041AAA`
   for (const text of [
     lineOf(`"content":"${escaped}"`),
@@ -67,7 +67,7 @@ test('what only looks so is parsed whole', () => {
     same(text)
 })
 
-test('what is no UTF-8 is nothing, before, in and behind a file', () => {
+test('invalid UTF-8 before, inside or after the content is refused', () => {
   const text = Buffer.from(lineOf(`"path":"x","content":"${BASE64}","mode":"x"`))
   for (const at of [text.indexOf('path'), text.indexOf(BASE64) + 5, text.indexOf('mode')]) {
     const broken = Buffer.from(text)
@@ -77,10 +77,10 @@ test('what is no UTF-8 is nothing, before, in and behind a file', () => {
   for (const blank of ['', ' \t\r', ' '.repeat(128 * 1024)]) same(blank)
 })
 
-test('a message of more values than any request has is refused before they are made, also beside a file', () => {
+test('a message with more values than the limit is refused before it is parsed, also with a file', () => {
   const { values, depth } = MAX_RPC_SHAPE
   const ones = (count: number): string => `"argv":[${Array.from({ length: count }, () => 1).join()}]`
-  // Of the request itself: it, its params and their list, and four commas.
+  // The count also includes the request, its params, their list and four commas of the message.
   for (const text of [lineOf(ones(values - 6)), lineOf(`"text":"${',[{'.repeat(values)}"`)]) same(text)
   const deep = `"x":${'['.repeat(depth)}${']'.repeat(depth)}`
   for (const params of [ones(values + 1), ones(2_000_000), deep, `"content":"${BASE64}",${ones(values + 1)}`])

@@ -9,7 +9,7 @@ import { ManualClock } from '../../support/manual-clock.ts'
 const UNREAD_MS = 1_000
 const NEVER = new AbortController().signal
 
-/** A process that runs, whose reader takes an event when it is told to. */
+/** A running process whose reader takes an event when the test says so. */
 const running = () => {
   const clock = new ManualClock()
   const taken: (() => void)[] = []
@@ -25,7 +25,7 @@ const running = () => {
     void process.event({ type: 'stdout', data: Buffer.from('x') })
     await nextTurn()
   }
-  /** The answer, or null while there is none. */
+  /** The answer, or null if the wait has not ended. */
   const waitFor = (init: Partial<WaitInit>): { answer: unknown } => {
     const waiting: { answer: unknown } = { answer: null }
     const set = (answer: unknown): void => void (waiting.answer = answer)
@@ -35,7 +35,7 @@ const running = () => {
   return { clock, taken, say, waitFor, process }
 }
 
-test('a wait without a time ends in an error when the process was held for all of a while, and not before', async () => {
+test('a wait without a timeout fails only after the process was held for the whole time UNREAD_MS', async () => {
   const { clock, taken, say, waitFor } = running()
   const before = waitFor({})
   await clock.advance(10 * UNREAD_MS)
@@ -53,7 +53,7 @@ test('a wait without a time ends in an error when the process was held for all o
   assert.equal(clock.pending, 0)
 })
 
-test('a wait with a time, and one of whoever is sent events, goes on while the process is held', async () => {
+test('a wait with a timeout, or of a client that receives events, continues while the process is held', async () => {
   const { clock, say, waitFor, process } = running()
   await say()
   const [timed, sent] = [waitFor({ timeoutMs: 5 * UNREAD_MS }), waitFor({ unreadMs: null })]

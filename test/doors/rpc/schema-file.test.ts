@@ -11,7 +11,7 @@ import { CAPABILITY_NAMES } from '../../../src/protocol/rexd/fields.ts'
 
 const FILE = fileURLToPath(new URL('../../../proto/rexd.json', import.meta.url))
 
-/** What another implementation needs of the requests, in JSON Schema 2020-12; docs/rexd.md has the answers and the events. */
+/** The requests in JSON Schema 2020-12, for other implementations. docs/rexd.md describes the answers and events. */
 const described = (): object => ({
   protocol: 'rexd/1',
   capabilities: CAPABILITY_NAMES,
@@ -24,7 +24,7 @@ const described = (): object => ({
   ),
 })
 
-test('proto/rexd.json says exactly what the methods take; X0X_WRITE=1 writes it anew', () => {
+test('proto/rexd.json matches the parameters of all methods (X0X_WRITE=1 writes the file again)', () => {
   const now = `${JSON.stringify(described(), null, 2)}\n`
   if (process.env['X0X_WRITE'] === '1') writeFileSync(FILE, now)
   assert.deepEqual(JSON.parse(readFileSync(FILE, 'utf8')), JSON.parse(now))

@@ -13,14 +13,14 @@ const KIB = 1024
 const kept = (): RpcSessionEvents => new RpcSessionEvents({ sessionId: 's_1', kept: true })
 const cursorsOf = (events: readonly Heard[]): number[] => events.map(({ params }) => Number(params['cursor']))
 const oneTo = (last: number, first = 1): number[] => Array.from({ length: last - first + 1 }, (_, index) => first + index)
-/** Each a little more than a sixteenth of what is kept. */
+/** Slightly more than a sixteenth of the event log. */
 const BIG = 'x'.repeat(MAX_EVENT_LOG_BYTES / 16)
-/** Attached, and everything that was there is on its way. */
+/** Attaches the reader and waits until the existing events are on their way. */
 const attach = async (events: RpcSessionEvents, reader: EventReader, cursor: number): Promise<void> => {
   events.attach(reader.send, cursor)
   await nextTurn()
 }
-/** Each settles when its writer may go on. */
+/** Each promise settles when its writer may continue. */
 const emitBig = (events: RpcSessionEvents, count: number): Promise<void>[] =>
   Array.from({ length: count }, async () => events.emit('e', { data: BIG }))
 
@@ -30,11 +30,11 @@ const step = fc.oneof(
   { weight: 2, arbitrary: fc.record({ do: fc.constant('lose' as const) }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('drain' as const) }) },
   { weight: 2, arbitrary: fc.record({ do: fc.constant('since' as const), back: fc.nat({ max: 3 }) }) },
-  // Only then has everything happened that could happen at once.
+  // After this step, all immediate work is done.
   { weight: 8, arbitrary: fc.record({ do: fc.constant('look' as const) }) },
 )
 
-test('whoever comes and goes in whatever order hears each event in its order, and of each that is missing that it is', async () => {
+test('property: readers that come and go see every event in order, or a gap for the missing ones', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 100 }), async (steps) => {
       const reading = new Reading(kept())
@@ -53,7 +53,7 @@ test('whoever comes and goes in whatever order hears each event in its order, an
   )
 })
 
-test('what has not been asked for yet holds its program, and what was asked for lets it go on', async () => {
+test('unread events block their program until the reader asks for the events after them', async () => {
   const events = kept()
   events.since(0)
   for (const work of emitBig(events, 15)) assert.ok(await settled(work), 'there is room')
@@ -66,7 +66,7 @@ test('what has not been asked for yet holds its program, and what was asked for 
   assert.deepEqual([await settled(first), await settled(second)], [true, true])
 })
 
-test('an event that comes while the sending of others is about to end is sent too', async () => {
+test('an event that arrives while earlier events are being sent is sent as well', async () => {
   for (let turns = 0; turns < 12; turns++) {
     const events = kept()
     const reader = new EventReader()
@@ -83,7 +83,7 @@ test('an event that comes while the sending of others is about to end is sent to
   }
 })
 
-test('what was sent is given up only when it has come: a connection that does not say so holds every program', async () => {
+test('sent events are dropped only after they arrive, so a connection that confirms nothing blocks programs', async () => {
   const events = kept()
   const reader = new EventReader()
   const asked: (() => void)[] = []
@@ -92,7 +92,7 @@ test('what was sent is given up only when it has come: a connection that does no
   const works = emitBig(events, 18)
   assert.equal(await settled(works.at(-1)), false)
   assert.deepEqual(cursorsOf(reader.heard), oneTo(18), 'everything was sent')
-  // The first of them has come: the rest still does not fit.
+  // Only the first event has arrived, and the others still do not fit.
   asked[0]!()
   assert.equal(await settled(works.at(-1)), false)
   for (const come of asked) come()
@@ -103,7 +103,7 @@ test('what was sent is given up only when it has come: a connection that does no
   assert.deepEqual(cursorsOf(next.heard), [18])
 })
 
-test('only who waits for the end of programs and never looks at events loses the oldest', async () => {
+test('a session loses its oldest events only if its client waits for programs and never reads events', async () => {
   const [waiting, looking, both] = [kept(), kept(), kept()]
   waiting.waitedFor()
   looking.since(0)
@@ -119,7 +119,7 @@ test('only who waits for the end of programs and never looks at events loses the
   assert.equal(await settled(held), true, 'who asks for the end later must not wait for himself either')
 })
 
-test('a session that is closed holds nobody, and whoever waits for its events is answered', async () => {
+test('closing a session releases blocked programs and waiting readers', async () => {
   const events = kept()
   events.since(0)
   const works = emitBig(events, 20)
@@ -139,7 +139,7 @@ test('a session that is closed holds nobody, and whoever waits for its events is
   )
 })
 
-test('an answer has so many events, and the rest comes with the next ones', () => {
+test('an answer has at most MAX_EVENTS_ANSWERED events, and the next answers contain the others', () => {
   const events = kept()
   for (let count = 0; count < 2 * MAX_EVENTS_ANSWERED + 1; count++) void events.emit('e', {})
   const heard: number[] = []
@@ -152,7 +152,7 @@ test('an answer has so many events, and the rest comes with the next ones', () =
   assert.deepEqual(heard, oneTo(2 * MAX_EVENTS_ANSWERED + 1))
 })
 
-test('a question for events waits until there is one, or until nobody waits any more', async () => {
+test('a request for events waits for an event or until its client leaves', async () => {
   const events = kept()
   const left = new AbortController()
   const patience = { clock: systemClock, timeoutMs: null, signal: left.signal }
@@ -167,7 +167,7 @@ test('a question for events waits until there is one, or until nobody waits any 
   await second
 })
 
-test('where nothing is kept events go out without a cursor, hold who writes while their reader is behind, and are gone without one', async () => {
+test('without an event log, events have no cursor, a slow reader blocks the writer, and events without a reader are dropped', async () => {
   const events = new RpcSessionEvents({ sessionId: 's_1', kept: false })
   assert.equal(events.emit('e', {}), undefined)
   const reader = new EventReader(1)
@@ -182,7 +182,7 @@ test('where nothing is kept events go out without a cursor, hold who writes whil
   assert.equal(reader.heard.length, 2)
 })
 
-test('a gap says exactly what is missing, to who is sent events and to who asks', async () => {
+test('a gap names exactly the missing events, for attached readers and for requests', async () => {
   const events = kept()
   const reader = new EventReader()
   await attach(events, reader, 0)

@@ -19,7 +19,7 @@ const sessionOf = (id: string, kept = true): RpcSession =>
     kept,
   })
 
-/** Sessions whose executor remembers which of them it was told to close. */
+/** Sessions whose executor records the sessions that it closes. */
 const sessionsAt = (clock: ManualClock): { sessions: RpcSessions; closed: string[] } => {
   const closed: string[] = []
   const close = async (session: string): Promise<number> => {
@@ -33,7 +33,7 @@ const nothing = (): void => undefined
 const unknown = { code: 'unknown_session' }
 const [me, somebody] = [{ name: 'me' }, { name: 'somebody' }]
 
-test('only the token of a session gets it, and what is wrong does not tell whether the session is there', () => {
+test("only the session's token gives access, and an error does not reveal whether the session exists", () => {
   const { sessions } = sessionsAt(new ManualClock())
   const [one, other, unkept] = [sessionOf('s_1'), sessionOf('s_2'), sessionOf('s_4', false)]
   const [token, otherToken] = [sessions.add(one, me) ?? '', sessions.add(other, me) ?? '']
@@ -61,7 +61,7 @@ test('only the token of a session gets it, and what is wrong does not tell wheth
   assert.equal(sessions.take('s_1', token, somebody, nothing), one)
 })
 
-test('the newest caller has a session: it is taken from each one before', () => {
+test('a session belongs to the newest client, and every earlier client loses it', () => {
   const { sessions } = sessionsAt(new ManualClock())
   const session = sessionOf('s_1')
   const callers = [me, somebody, { name: 'third' }, { name: 'fourth' }]
@@ -85,7 +85,7 @@ test('the newest caller has a session: it is taken from each one before', () => 
   assert.equal(sessions.find('s_1', callers.at(-1)!), session, 'who has it keeps it')
 })
 
-test('while something is asked of a session its time does not end it; behind the last answer it begins anew', async () => {
+test('pending calls keep a session open, and its timeout restarts after the last answer', async () => {
   const clock = new ManualClock()
   const { sessions, closed } = sessionsAt(clock)
   sessions.closeAfter(sessionOf('s_0'), WINDOW)
@@ -112,7 +112,7 @@ test('while something is asked of a session its time does not end it; behind the
   assert.equal(clock.pending, 0)
 })
 
-test('a question that was asked before the session was taken does not keep it for who has it now', async () => {
+test('a call that began before the session moved does not keep the session open for its new owner', async () => {
   const clock = new ManualClock()
   const { sessions, closed } = sessionsAt(clock)
   const session = sessionOf('s_1')
@@ -128,7 +128,7 @@ test('a question that was asked before the session was taken does not keep it fo
   assert.equal(clock.pending, 0)
 })
 
-test('the wall clock does not decide how long a session waits', async () => {
+test('a change of the wall clock does not affect the timeout of a session', async () => {
   const clock = new ManualClock()
   const { sessions, closed } = sessionsAt(clock)
   const session = sessionOf('s_1')
@@ -140,7 +140,7 @@ test('the wall clock does not decide how long a session waits', async () => {
   assert.equal(sessions.take('s_1', token, me, nothing), session)
 })
 
-test('whatever happens in whatever order, a session is had by the newest caller, or waits, or is gone', async () => {
+test('property: after any steps, a session belongs to its newest client, waits for a client or has ended', async () => {
   const step = fc.record({
     session: fc.nat({ max: 2 }),
     do: fc.constantFrom('add', 'take', 'leave', 'end', 'wrong', 'time'),
@@ -150,7 +150,7 @@ test('whatever happens in whatever order, a session is had by the newest caller,
     fc.asyncProperty(fc.array(step, { maxLength: 60 }), async (steps) => {
       const clock = new ManualClock()
       const { sessions, closed } = sessionsAt(clock)
-      /** Each with who has it and when it is closed. */
+      /** Each session with its owner and the time at which it closes. */
       const model = new Map<string, { session: RpcSession; token: string; owner: object; due: number }>()
       const owners: object[] = []
       const expected: string[] = []

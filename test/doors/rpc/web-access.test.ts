@@ -12,14 +12,14 @@ import { sharedRexd, startRexd, type RexdServer } from '../../support/rexd-serve
 import { until } from '../../support/processes.ts'
 import { REFUSAL_LINES } from '../../../src/journal/refusals.ts'
 
-// Who is heard at all: against the real program.
+// Access control over HTTP and WebSocket, tested with the real program.
 
 const TIMEOUT = { timeout: 30_000 }
 const shared = sharedRexd()
 const HELLO = { jsonrpc: '2.0', id: 1, method: 'session.info', params: { session_id: 'none' } }
 const hello = async (server: RexdServer, asking: Asking = {}) => ask(server, { body: HELLO, ...asking })
 
-/** Sent as it stands, which no client would; the answer to the end of its head. */
+/** Sends these lines unchanged, which no HTTP client would do. Returns the first line of the answer. */
 const raw = async ({ port }: RexdServer, lines: readonly string[]): Promise<string> => {
   const socket = connectTcp(port, '127.0.0.1')
   let text = ''
@@ -31,7 +31,7 @@ const raw = async ({ port }: RexdServer, lines: readonly string[]): Promise<stri
   return text.split('\r\n')[0] ?? ''
 }
 
-test('without its token nobody is heard, whatever is said instead', TIMEOUT, async () => {
+test('without a valid token every request gets the same 401', TIMEOUT, async () => {
   const server = await shared()
   const { token } = server
   assert.equal((await hello(server)).json.error.data.code, 'unknown_session')
@@ -59,7 +59,7 @@ test('without its token nobody is heard, whatever is said instead', TIMEOUT, asy
   assert.equal((await hello(server, { token: null, headers: { cookie: `token=${token}` } })).status, 401)
 })
 
-test('a WebSocket has its token in a header, or as a subprotocol where a page can send no header', TIMEOUT, async (t) => {
+test('a WebSocket takes the token in a header, or in a subprotocol for pages that cannot set headers', TIMEOUT, async (t) => {
   const server = await shared()
   const { token } = server
   assert.equal((await connect(t, server)).socket.protocol, '')
@@ -74,14 +74,14 @@ test('a WebSocket has its token in a header, or as a subprotocol where a page ca
     { protocols: ['rexd.1', `bearer.${token.slice(1)}`] },
     { protocols: ['rexd.1', token] },
     { headers: { authorization: 'Bearer x' } },
-    // A header that is wrong is not mended by a subprotocol that is right.
+    // A valid subprotocol does not replace an invalid header.
     { headers: { authorization: 'Bearer x' }, protocols: ['rexd.1', `bearer.${token}`] },
     { path: `/ws?token=${token}` },
   ]
   for (const options of refused) assert.equal(await refusedSocket(server, options), 401, JSON.stringify(options))
 })
 
-test('a name that is not ours is refused, as DNS rebinding would send it, and two names at once', TIMEOUT, async () => {
+test('a foreign Host, as DNS rebinding sends it, and two Host headers are refused', TIMEOUT, async () => {
   const server = await shared()
   const { port, token } = server
   for (const host of [`127.0.0.1:${port}`, `localhost:${port}`, `LOCALHOST:${port}`, `[::1]:${port}`])
@@ -107,7 +107,7 @@ test('a name that is not ours is refused, as DNS rebinding would send it, and tw
     assert.match(await raw(server, head), /^HTTP\/1\.1 40[03] /, head.join(' | '))
 })
 
-test('a page of another site is refused, by the Origin that its browser sends, also one that has none to tell', TIMEOUT, async () => {
+test('a request of a page from another site is refused by its Origin, including the origin null', TIMEOUT, async () => {
   const server = await shared()
   const { port, token } = server
   assert.equal((await hello(server, { headers: { origin: `http://127.0.0.1:${port}` } })).status, 200)
@@ -137,7 +137,7 @@ test('a page of another site is refused, by the Origin that its browser sends, a
   assert.deepEqual([status, said['access-control-allow-origin']], [403, undefined])
 })
 
-test('names and origins that the configuration allows are heard, however they are written, and no others', TIMEOUT, async (t) => {
+test('allowed_hosts and allowed_origins admit exactly the listed names, in any letter case', TIMEOUT, async (t) => {
   const names = 'allowed_hosts = ["Build.Example:8443", "build.example"]\nallowed_origins = ["https://Console.Example", "null"]'
   const server = await startRexd(t, { server: names })
   for (const host of ['build.example:8443', 'BUILD.example:8443', 'build.example', `127.0.0.1:${server.port}`])
@@ -152,11 +152,11 @@ test('names and origins that the configuration allows are heard, however they ar
     assert.equal((await hello(server, { headers: { origin } })).status, 403, origin)
 })
 
-test('there are POST /rpc with JSON and /ws, and nothing else', TIMEOUT, async () => {
+test('the server has only POST /rpc with JSON and /ws', TIMEOUT, async () => {
   const server = await shared()
   for (const type of ['application/json', 'application/json; charset=utf-8', 'Application/JSON'])
     assert.equal((await hello(server, { headers: { 'content-type': type } })).status, 200, type)
-  // The three that a page may send to anybody without asking first (Fetch Standard, CORS), and more.
+  // Includes the three types that a page may send anywhere without a preflight request (Fetch Standard, CORS).
   for (const type of [
     undefined,
     '',
@@ -182,13 +182,13 @@ test('there are POST /rpc with JSON and /ws, and nothing else', TIMEOUT, async (
   assert.equal(said['x-content-type-options'], 'nosniff')
 })
 
-/** What the process has open, a connection of ours too. */
+/** The number of open descriptors of the process, including those of our connections. */
 const descriptors = async ({ pid }: RexdServer): Promise<number> => (await readdir(`/proc/${pid}/fd`)).length
 
 for (const [what, lines] of [
-  ['sending on', ['POST /rpc HTTP/1.1', 'content-type: application/json', 'content-length: 1000000000']],
+  ['sending a long body', ['POST /rpc HTTP/1.1', 'content-type: application/json', 'content-length: 1000000000']],
   [
-    'not hanging up',
+    'keeping its socket open',
     [
       'GET /ws HTTP/1.1',
       'connection: upgrade',
@@ -198,7 +198,7 @@ for (const [what, lines] of [
     ],
   ],
 ] as const)
-  test(`who is refused holds no connection by ${what}`, { timeout: 10_000 }, async (t) => {
+  test(`a refused client cannot hold its connection by ${what}`, { timeout: 10_000 }, async (t) => {
     const server = await startRexd(t)
     await hello(server)
     const before = await descriptors(server)
@@ -212,7 +212,7 @@ for (const [what, lines] of [
     await until(async () => t.signal.aborted || (await descriptors(server)) <= before)
   })
 
-test('who is not heard leaves a line, which holds no token, and a flood of them a bounded number', TIMEOUT, async (t) => {
+test('each refusal is recorded without the token, and a flood of refusals is recorded at a limited rate', TIMEOUT, async (t) => {
   const server = await startRexd(t)
   const { token, dir } = server
   assert.equal((await hello(server, { token: null, path: `/rpc?token=${token}` })).status, 401)

@@ -10,12 +10,12 @@ import { numbers, numbersPid, numbersText, writtenWhenHeld } from '../../support
 import { startRpcHost } from '../../support/rpc-host.ts'
 import { WEBSOCKET_PING_MS } from '../../../src/doors/rpc/websockets.ts'
 
-// What one caller may hold at once, and how long somebody may be silent.
+// Limits on what one client can hold, and on how long a connection may be silent.
 
 const TIMEOUT = { timeout: 60_000 }
 const MIB = 1024 * 1024
 
-/** Questions with these bodies, of which nothing of the answers is read. `length`: where it is not that of the body. */
+/** Sends requests with these bodies and does not read the answers. `length` overrides the declared length. */
 const asking = async (host: Reached, bodies: readonly string[], length?: number): Promise<Socket> => {
   const { host: authority, hostname, port } = new URL(host.url)
   const socket = connectTcp(Number(port), hostname)
@@ -26,15 +26,15 @@ const asking = async (host: Reached, bodies: readonly string[], length?: number)
   return socket
 }
 
-/** A question whose body does not come to its end. */
+/** A request whose body stays incomplete. */
 const unfinished = async (host: Reached): Promise<Socket> => asking(host, ['{'], 100)
 
-/** Long enough for whatever could be answered at once: this is, whatever else is in work. */
+/** Sends requests that are always answered at once. After them, all other immediate answers have arrived. */
 const otherQuestions = async (host: Reached): Promise<void> => {
   for (let round = 0; round < 20; round++) assert.equal((await ask(host, { method: 'GET', path: '/metrics' })).status, 200)
 }
 
-test('so many questions by POST are in work at once, and the next when one of them is over', TIMEOUT, async (t) => {
+test('at the limit of pending POST requests, the next request waits until one has ended', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { session_id } = await post(host, 'session.open', { client_name: 'a' })
   const sockets = await Promise.all(Array.from({ length: MAX_RPC_PENDING }, async () => unfinished(host)))
@@ -49,7 +49,7 @@ test('so many questions by POST are in work at once, and the next when one of th
   await post(host, 'session.info', { session_id })
 })
 
-test('questions that are never whole leave their places in the end', TIMEOUT, async (t) => {
+test('requests that remain incomplete free their places after HTTP_TRANSFER_MS', TIMEOUT, async (t) => {
   const { clock, ...host } = await startRpcHost(t)
   const { session_id } = await post(host, 'session.open', { client_name: 'a' })
   const before = clock.pending
@@ -61,11 +61,11 @@ test('questions that are never whole leave their places in the end', TIMEOUT, as
   await post(host, 'session.info', { session_id })
 })
 
-test('an answer that is not read leaves its place in the end', TIMEOUT, async (t) => {
+test('an answer that the client does not read frees its place after HTTP_TRANSFER_MS', TIMEOUT, async (t) => {
   const { clock, ...host } = await startRpcHost(t, { limits: 'max_file_read_bytes = 2097152' })
   const { session_id } = await post(host, 'session.open', { client_name: 'a' })
   await post(host, 'fs.write', { session_id, path: 'large', content: 'x'.repeat(2 * MIB) })
-  // More than the system takes for who does not read.
+  // More data than the system buffers for a client that does not read.
   const read = (id: number): object => ({ jsonrpc: '2.0', id, method: 'fs.read', params: { session_id, path: 'large' } })
   const socket = await asking(host, [JSON.stringify(Array.from({ length: 14 }, (_, id) => read(id)))])
   const idle = clock.pending
@@ -77,7 +77,7 @@ test('an answer that is not read leaves its place in the end', TIMEOUT, async (t
   assert.ok(received < 14 * 2 * MIB, `all ${received} bytes came`)
 })
 
-test('questions that wait for a program or an event leave their place to others', TIMEOUT, async (t) => {
+test('requests that wait for a program or an event free their places for others', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { session_id } = await post(host, 'session.open', { client_name: 'a' })
   const { process_id } = await post(host, 'exec.start', { session_id, argv: ['sleep', '600'] })
@@ -93,7 +93,7 @@ test('questions that wait for a program or an event leave their place to others'
   assert.equal(first.signal, 'SIGTERM')
 })
 
-test('who hangs up with many questions behind one that waits takes nobody elseâ€™s place, and leaves its own', TIMEOUT, async (t) => {
+test('a client that leaves with many requests behind a waiting one holds no places', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { session_id } = await post(host, 'session.open', { client_name: 'a' })
   const { process_id } = await post(host, 'exec.start', { session_id, argv: ['sleep', '600'] })
@@ -110,7 +110,7 @@ test('who hangs up with many questions behind one that waits takes nobody elseâ€
   await post(host, 'exec.kill', { session_id, process_id })
 })
 
-test('connections of who has no token keep nobody out: of too many the oldest is hung up', TIMEOUT, async (t) => {
+test('connections without a token do not block other clients, because the oldest one makes room', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const { hostname, port } = new URL(host.url)
   const silent: Socket[] = []
@@ -127,12 +127,12 @@ test('connections of who has no token keep nobody out: of too many the oldest is
   assert.match((await post(host, 'session.open', { client_name: 'a' })).session_id, /^s_/)
 })
 
-test('addresses of a network count as one, those of this machine not at all', () => {
+test('addresses of one /64 network count as one source, and addresses of this machine do not count', () => {
   const sources = ['127.0.0.1', '127.9.9.9', '::1', undefined, '10.0.0.1', '2001:db8:1:2::7', '2001:db8:1:2:3:4:5:6', '::ffff:10.0.0.1']
   assert.deepEqual(sources.map(sourceOf), [null, null, null, null, '10.0.0.1', '2001:db8:1:2', '2001:db8:1:2', '::ffff:10.0.0.1'])
 })
 
-test('who reads slowly is not silent: its connection lives, and everything comes', TIMEOUT, async (t) => {
+test('a slow reader is not disconnected and receives all output', TIMEOUT, async (t) => {
   const { clock, ...host } = await startRpcHost(t)
   const [slow, other] = [await connect(t, host), await connect(t, host)]
   const { session_id } = await slow.call('session.open', { client_name: 'a' })

@@ -12,7 +12,7 @@ import { isAlive } from '../../support/processes.ts'
 import { ask, connect, post } from '../../support/rexd-callers.ts'
 import { gone, pidIn, sharedRexd, startRexd } from '../../support/rexd-server.ts'
 
-// What is said by those who are heard: against the real program.
+// Messages of authenticated clients, tested with the real program.
 
 const TIMEOUT = { timeout: 30_000 }
 const shared = sharedRexd({ limits: 'max_concurrent_sessions = 100' })
@@ -23,36 +23,32 @@ const padded = (size: number): Buffer => {
   return Buffer.from(text.replace('""', `"${'x'.repeat(size - text.length)}"`))
 }
 
-test(
-  'a body of the most bytes is answered, and one more is told so, as one text and in chunks, and the connection goes on',
-  TIMEOUT,
-  async () => {
-    const server = await shared()
-    for (const [extra, code] of [
-      [0, -32_601],
-      [1, -32_008],
-      [20 * MAX_RPC_MESSAGE, -32_008],
-    ] as const) {
-      const body = padded(MAX_RPC_MESSAGE + extra)
-      const parts = Array.from({ length: Math.ceil(body.length / 100_000) }, (_, at) => body.subarray(at * 100_000, (at + 1) * 100_000))
-      for (const given of [{ body }, { parts }]) {
-        const { status, json } = await ask(server, given)
-        assert.deepEqual([status, json.error.code, json.id], [200, code, code === -32_601 ? 1 : null])
-      }
+test('a body of the maximum size is answered and a larger one gets an error, whole or in chunks', TIMEOUT, async () => {
+  const server = await shared()
+  for (const [extra, code] of [
+    [0, -32_601],
+    [1, -32_008],
+    [20 * MAX_RPC_MESSAGE, -32_008],
+  ] as const) {
+    const body = padded(MAX_RPC_MESSAGE + extra)
+    const parts = Array.from({ length: Math.ceil(body.length / 100_000) }, (_, at) => body.subarray(at * 100_000, (at + 1) * 100_000))
+    for (const given of [{ body }, { parts }]) {
+      const { status, json } = await ask(server, given)
+      assert.deepEqual([status, json.error.code, json.id], [200, code, code === -32_601 ? 1 : null])
     }
-    const { json } = await ask(server, {
-      parts: [
-        Buffer.from('{"jsonrpc":"2.0","id":"'),
-        Buffer.from('é').subarray(0, 1),
-        Buffer.from('é').subarray(1),
-        Buffer.from('","method":"none"}'),
-      ],
-    })
-    assert.equal(json.id, 'é', 'a character that two chunks share')
-  },
-)
+  }
+  const { json } = await ask(server, {
+    parts: [
+      Buffer.from('{"jsonrpc":"2.0","id":"'),
+      Buffer.from('é').subarray(0, 1),
+      Buffer.from('é').subarray(1),
+      Buffer.from('","method":"none"}'),
+    ],
+  })
+  assert.equal(json.id, 'é', 'a character that two chunks share')
+})
 
-test('what is no UTF-8, no JSON, or nothing is answered as such', TIMEOUT, async (t) => {
+test('invalid UTF-8, invalid JSON and an empty body get a parse error', TIMEOUT, async (t) => {
   const server = await shared()
   const bodies = ['', ' ', 'nonsense', '{', Buffer.from([0x7b, 0xff, 0x7d]), Buffer.from('{"jsonrpc":"2.0","id":"\u{d800}x"}', 'utf16le')]
   for (const body of bodies) {
@@ -75,12 +71,12 @@ test('what is no UTF-8, no JSON, or nothing is answered as such', TIMEOUT, async
   assert.equal((await caller.closed).code, 1007, 'RFC 6455, 8.1')
 })
 
-/** The most memory that a process ever had. */
+/** The peak memory of a process. */
 const mostMemory = async (pid: number): Promise<number> =>
   1024 * Number(/VmHWM:\s+(\d+) kB/.exec(await readFile(`/proc/${pid}/status`, 'latin1'))![1])
 
 test(
-  'a body in pieces of one byte costs little more than its bytes',
+  'a body in chunks of one byte uses little more memory than its size',
   { ...TIMEOUT, skip: !existsSync('/proc/self/status') && 'needs /proc' },
   async (t) => {
     const server = await startRexd(t)
@@ -105,7 +101,7 @@ test(
   },
 )
 
-test('a caller who leaves in the middle of a question, or before its answer, is no mistake and ends nothing', TIMEOUT, async (t) => {
+test('a client that disconnects during a request or before its answer ends no session or program', TIMEOUT, async (t) => {
   const server = await shared()
   const { session_id } = await post(server, 'session.open', { client_name: 'a' })
   const { process_id } = await post(server, 'exec.start', { session_id, shell: true, command: 'echo $$ > pid; exec sleep 1000' })
@@ -129,7 +125,7 @@ test('a caller who leaves in the middle of a question, or before its answer, is 
   assert.equal((await post(server, 'exec.wait', { session_id, process_id })).signal, 'SIGTERM')
 })
 
-test('binary frames are refused, and what was asked before them is not', TIMEOUT, async (t) => {
+test('binary frames are refused, and earlier requests keep their answers', TIMEOUT, async (t) => {
   const server = await shared()
   const caller = await connect(t, server)
   const opened = caller.call('session.open', { client_name: 'a' })
@@ -139,7 +135,7 @@ test('binary frames are refused, and what was asked before them is not', TIMEOUT
   assert.deepEqual([code, reason], [1003, 'texts only'])
 })
 
-test('compression is agreed on where it is offered, and what goes through it is the same', TIMEOUT, async (t) => {
+test('compression is used if the client offers it, and does not change the content', TIMEOUT, async (t) => {
   const server = await shared()
   const content = `${'a line that is said again\n'.repeat(20_000)}é😀`
   for (const perMessageDeflate of [true, false]) {
@@ -155,7 +151,7 @@ test('compression is agreed on where it is offered, and what goes through it is 
   }
 })
 
-test('what is read in base64 is not compressed, not even what could be', TIMEOUT, async (t) => {
+test('base64 content is not compressed, even if it is compressible', TIMEOUT, async (t) => {
   const server = await shared()
   const caller = await connect(t, server, { perMessageDeflate: true })
   const { session_id } = await caller.call('session.open', { client_name: 'a' })
@@ -168,7 +164,7 @@ test('what is read in base64 is not compressed, not even what could be', TIMEOUT
   assert.ok(socket.bytesRead - before > (size * 4) / 3, `${socket.bytesRead - before} bytes`)
 })
 
-test('a batch is answered as one, without its notifications; of nothing but those there is no answer', TIMEOUT, async (t) => {
+test('a batch gets one answer without its notifications, and notifications alone get no answer', TIMEOUT, async (t) => {
   const server = await startRexd(t)
   const { session_id } = await post(server, 'session.open', { client_name: 'a' })
   const path = join(server.root, 'notified')

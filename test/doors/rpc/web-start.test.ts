@@ -9,7 +9,7 @@ import { certificate, withoutOpenssl } from '../../support/certificates.ts'
 import { ask, connect, post } from '../../support/rexd-callers.ts'
 import { rexdPlace, runRexd, startRexd, type RexdPlace, type RexdServer, type RexdSettings } from '../../support/rexd-server.ts'
 
-// Where the real program listens, with what, and when it refuses to.
+// Listening addresses and tokens of the real program, and configurations that it refuses.
 
 const TIMEOUT = { timeout: 30_000 }
 const TLS = { ...TIMEOUT, skip: withoutOpenssl !== '' }
@@ -17,7 +17,7 @@ const NOBODY = { jsonrpc: '2.0', id: 1, method: 'session.info', params: { sessio
 
 const hasIpv6 = Object.values(networkInterfaces()).some((addresses) => addresses?.some(({ address }) => address === '::1'))
 
-/** What `--check` says of a configuration, and what starting it says. */
+/** The findings of `--check` for a configuration, and its exit status. */
 const judged = async (t: Parameters<typeof rexdPlace>[0], settings: RexdSettings) => {
   const { config } = await rexdPlace(t, settings)
   const checked = await runRexd('--check', '--json', '--config', config)
@@ -25,7 +25,7 @@ const judged = async (t: Parameters<typeof rexdPlace>[0], settings: RexdSettings
   return { config, status: checked.status, text: JSON.stringify(findings) }
 }
 
-test('every network of the machine is listened on only where that is said twice', TIMEOUT, async (t) => {
+test('a wildcard address requires http_wildcard = true', TIMEOUT, async (t) => {
   for (const listen of ['[0:0:0:0:0:0:0:0]:0', '[::0]:0', '[::ffff:0.0.0.0]:0', '0.0.0.0:0', '[::]:0']) {
     const { config, status, text } = await judged(t, { listen })
     assert.equal(status, 2, `${listen}: ${text}`)
@@ -39,7 +39,7 @@ test('every network of the machine is listened on only where that is said twice'
   assert.deepEqual([status, /everybody on the way reads the token/.test(text)], [0, true], text)
 })
 
-test('it listens where it was told, on IPv6 too, and says where', TIMEOUT, async (t) => {
+test('the server listens on the configured address, including IPv6, and prints its URL', TIMEOUT, async (t) => {
   for (const [listen, host] of [
     ['127.0.0.1:0', '127.0.0.1'],
     ['[::1]:0', '[::1]'],
@@ -57,7 +57,7 @@ test('it listens where it was told, on IPv6 too, and says where', TIMEOUT, async
 
 const modeOf = async (path: string): Promise<string> => ((await stat(path)).mode & 0o777).toString(8)
 
-test('the token is made for its owner alone, stays the same, and is not taken from where others get at it', TIMEOUT, async (t) => {
+test('the token file is private and permanent, and the server refuses one that other users can access', TIMEOUT, async (t) => {
   const server = await startRexd(t)
   const { tokenFile, config, token } = server
   const secret = dirname(tokenFile)
@@ -86,7 +86,7 @@ test('the token is made for its owner alone, stays the same, and is not taken fr
   }
 })
 
-/** A server with a certificate, and one who may sign those of clients. */
+/** A server with a certificate, and the CA that can sign client certificates. */
 const startTls = async (
   t: Parameters<typeof rexdPlace>[0],
   mutual: boolean,
@@ -101,7 +101,7 @@ const startTls = async (
   return { server, ca: ca.cert, place }
 }
 
-/** How a connection that says nothing ends: with what was agreed, or why there is none. */
+/** Connects and returns the agreed TLS version, or the error. */
 const handshake = async ({ port }: RexdServer, options: ConnectionOptions): Promise<string> => {
   const socket = connectTls({ host: '127.0.0.1', port, ...options })
   try {
@@ -114,7 +114,7 @@ const handshake = async ({ port }: RexdServer, options: ConnectionOptions): Prom
   }
 }
 
-test(`with a certificate it speaks TLS 1.3 and nothing else, and the token counts as before${withoutOpenssl}`, TLS, async (t) => {
+test(`with a certificate the server speaks only TLS 1.3 and still requires the token${withoutOpenssl}`, TLS, async (t) => {
   const { server, ca } = await startTls(t, false)
   assert.equal((await ask(server, { body: NOBODY, ca })).status, 200)
   assert.equal((await ask(server, { body: NOBODY, ca, token: 'x' })).status, 401)
@@ -138,7 +138,7 @@ test(`with a certificate it speaks TLS 1.3 and nothing else, and the token count
   await assert.rejects(post(server, 'session.info', {}), 'who does not trust its certificate does not talk to it')
 })
 
-test(`with tls_client_ca nobody is heard without a certificate of it, and none without the token${withoutOpenssl}`, TLS, async (t) => {
+test(`with tls_client_ca a client needs both a certificate of that CA and the token${withoutOpenssl}`, TLS, async (t) => {
   const { server, ca, place } = await startTls(t, true)
   const issuer = { certFile: join(place.dir, 'ca.crt'), keyFile: join(place.dir, 'ca.key'), cert: ca, key: '' }
   const client = await certificate(place.dir, 'client', { issuer })

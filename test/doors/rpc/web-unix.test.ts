@@ -9,12 +9,12 @@ import { ask, connect, post, refusedSocket } from '../../support/rexd-callers.ts
 import { rexdPlace, runRexd, startRexd, type RexdPlace } from '../../support/rexd-server.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-// `http_listen = "unix:…"` with the real program: the way there is a file, and who is heard is as over the network.
+// `http_listen = "unix:…"` with the real program. Access control is the same as over the network.
 
 const TIMEOUT = { timeout: 30_000 }
 const NOBODY = { jsonrpc: '2.0', id: 1, method: 'session.info', params: { session_id: 'none' } }
 
-/** A configuration whose socket is `sock/rexd.sock`; its directory is not there yet. */
+/** A configuration whose socket is `sock/rexd.sock`. Its directory does not exist yet. */
 const socketPlace = async (t: TestContext): Promise<RexdPlace & { readonly socket: string; readonly listen: string }> => {
   const socket = join(await tempDir(t), 'sock', 'rexd.sock')
   const listen = `unix:${socket}`
@@ -23,7 +23,7 @@ const socketPlace = async (t: TestContext): Promise<RexdPlace & { readonly socke
 
 const modeOf = async (path: string): Promise<string> => ((await stat(path)).mode & 0o777).toString(8)
 
-test('over a unix socket both doors want the token, and hear no foreign Host and no page', TIMEOUT, async (t) => {
+test('over a unix socket, POST and WebSocket require the token and refuse a foreign Host and any Origin', TIMEOUT, async (t) => {
   const place = await socketPlace(t)
   const server = await startRexd(t, {}, place)
   assert.equal(server.url, place.listen)
@@ -42,7 +42,7 @@ test('over a unix socket both doors want the token, and hear no foreign Host and
   }
 })
 
-test('the socket is for its user alone, in a directory that is made so, and gone with its server', TIMEOUT, async (t) => {
+test('only its user can access the socket and its new directory, and the server removes the socket at its end', TIMEOUT, async (t) => {
   const place = await socketPlace(t)
   const directory = dirname(place.socket)
   const server = await startRexd(t, {}, place)
@@ -50,14 +50,14 @@ test('the socket is for its user alone, in a directory that is made so, and gone
   assert.deepEqual([await modeOf(place.socket), await modeOf(directory)], ['600', '700'])
   if (process.geteuid?.() === 0) {
     const code = `require('net').connect(${JSON.stringify(place.socket)}).on('connect', () => console.log('in')).on('error', (e) => console.log(e.code))`
-    const stranger = asOtherUser(['-e', code])
-    assert.equal(stranger.stdout, 'EACCES\n', stranger.stderr)
+    const other = asOtherUser(['-e', code])
+    assert.equal(other.stdout, 'EACCES\n', other.stderr)
   }
   assert.deepEqual(await server.stop(), [143, null])
   assert.deepEqual(await readdir(directory), [])
 })
 
-test('the socket of a server that was killed is replaced; that of a living one is not', TIMEOUT, async (t) => {
+test('the server replaces the socket of a killed server, but not that of a live one', TIMEOUT, async (t) => {
   const place = await socketPlace(t)
   const first = await startRexd(t, {}, place)
   await first.stop('SIGKILL')
@@ -70,7 +70,7 @@ test('the socket of a server that was killed is replaced; that of a living one i
   assert.equal((await ask(second, { body: NOBODY })).status, 200, 'it goes on')
 })
 
-test('what stands in its place and is no socket stays there', TIMEOUT, async (t) => {
+test('a file in place of the socket remains, and the server does not start', TIMEOUT, async (t) => {
   const place = await socketPlace(t)
   await mkdir(dirname(place.socket), { mode: 0o700 })
   await writeFile(place.socket, 'mine')
@@ -80,7 +80,7 @@ test('what stands in its place and is no socket stays there', TIMEOUT, async (t)
   assert.ok((await stat(place.socket)).isFile())
 })
 
-test('a directory that others may enter is refused, by --check too, and left as it is', TIMEOUT, async (t) => {
+test('a directory that other users can enter is refused, also by --check, and keeps its mode', TIMEOUT, async (t) => {
   const place = await socketPlace(t)
   const directory = dirname(place.socket)
   await mkdir(directory)

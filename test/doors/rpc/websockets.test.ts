@@ -7,11 +7,11 @@ import { connect } from '../../support/rexd-callers.ts'
 import { startRpcHost } from '../../support/rpc-host.ts'
 import { WEBSOCKET_PING_MS } from '../../../src/doors/rpc/websockets.ts'
 
-// Their time stands still until the test moves it; all else about them is in web-*.test.ts and e2e/rexd/web.test.ts.
+// The test moves the clock of these servers. web-*.test.ts and e2e/rexd/web.test.ts test everything else about WebSockets.
 
 const TIMEOUT = { timeout: 20_000 }
 
-test('a connection that is silent is given up when it is asked a second time, and one that answers is not', TIMEOUT, async (t) => {
+test('a connection that does not answer a ping is closed at the next one, and one that answers remains', TIMEOUT, async (t) => {
   const { clock, ...host } = await startRpcHost(t)
   const [silent, alive] = [await connect(t, host, { autoPong: false }), await connect(t, host)]
   for (const look of ['first', 'second', 'third']) {
@@ -25,12 +25,12 @@ test('a connection that is silent is given up when it is asked a second time, an
   assert.equal((await silent.closed).code, 1006, 'nobody said goodbye')
 })
 
-test('a connection whose answers take their time is not silent', TIMEOUT, async (t) => {
+test('a connection whose calls are still pending is not considered silent', TIMEOUT, async (t) => {
   const { clock, ...host } = await startRpcHost(t)
   const [busy, other] = [await connect(t, host), await connect(t, host)]
   const { session_id } = await busy.call('session.open', { client_name: 'a', resumable: true })
   const before = clock.pending
-  // So many that no more is read before one of them is answered.
+  // With this many pending calls, the server reads no further message until it has answered one.
   const asked = { session_id, cursor: 0, timeout_ms: 50_000 }
   const answers = Array.from({ length: MAX_RPC_PENDING }, async () => busy.call('session.events', asked))
   while (clock.pending < before + MAX_RPC_PENDING) await other.call('session.info', { session_id }).catch(() => undefined)
@@ -45,7 +45,7 @@ test('a connection whose answers take their time is not silent', TIMEOUT, async 
   for (const { events } of await Promise.all(answers)) assert.deepEqual(events, [])
 })
 
-test('a text of the most bytes is taken, and one more closes the connection as too large', TIMEOUT, async (t) => {
+test('a text of the maximum size is accepted, and a larger one closes the connection with code 1009', TIMEOUT, async (t) => {
   const host = await startRpcHost(t)
   const caller = await connect(t, host)
   const text = (size: number): string => {

@@ -15,7 +15,7 @@ const answer = (content: unknown, path = '/a', id: unknown = 1): object => ({
   result: { path, encoding: 'base64', content, truncated: true },
 })
 
-test('what holds a file says the same as if it were written in the usual way', () => {
+test('property: an answer with a file has the same text as an ordinary serialization', () => {
   const trap = fc.constantFrom('"content":"', '\\"content":"', '{"content":""}', '\u2028', '😀')
   const text = fc.oneof(fc.string({ unit: 'grapheme' }), trap)
   fc.assert(
@@ -27,14 +27,14 @@ test('what holds a file says the same as if it were written in the usual way', (
   )
 })
 
-test('a file inside a batch, and whatever holds none, is written in the usual way', () => {
+test('a batch with a file, and a message without one, use the ordinary serialization', () => {
   const batch = [answer(new Base64(Buffer.from('ab'))), answer('text')]
   assert.equal(written(batch), jsonText([answer('YWI='), answer('text')]))
   for (const message of [{ jsonrpc: '2.0', id: 1, error: { code: -1 } }, { result: null }, { result: 'x' }, { method: 'm', params: {} }])
     assert.equal(written(message, '\n'), `${jsonText(message)}\n`)
 })
 
-test('nobody looks at the characters of a file', (t) => {
+test('serializing an answer does not process the characters of its file', (t) => {
   const stringify = t.mock.method(JSON, 'stringify')
   const size = 2 * 1024 * 1024
   const said = written(answer(new Base64(randomBytes(size))), '\n')

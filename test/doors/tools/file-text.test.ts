@@ -8,12 +8,12 @@ import { fileText } from '../../../src/doors/mcp/file-tools.ts'
 
 const textOf = (text: string) => fileText(Buffer.from(text))
 
-test('plain text comes as it is, with the line ends that it has', () => {
+test('plain text is returned unchanged, including its line ends', () => {
   for (const text of ['', 'a\tb\n', 'one\r\ntwo\r\n', '\r\n\r\n', 'mixed\r\nand\nnot', 'é 漢字 👩‍👩‍👧'])
     assert.deepEqual(textOf(text), { text, invalidUtf8: false, altered: false }, JSON.stringify(text))
 })
 
-test('what a terminal obeys and what hides is not there as it is, and that is told', () => {
+test('control sequences are removed and invisible characters escaped, and the result is marked as altered', () => {
   const cases = [
     ['\u001b[31mred\u001b[0m\r\n', 'red\r\n'],
     ['\u001b]0;title\u0007a', 'a'],
@@ -26,11 +26,11 @@ test('what a terminal obeys and what hides is not there as it is, and that is to
     assert.deepEqual(textOf(text), { text: shown, invalidUtf8: false, altered: true }, JSON.stringify(text))
 })
 
-test('bytes that are no UTF-8 are marked', () => {
+test('invalid UTF-8 is replaced and marked', () => {
   assert.deepEqual(fileText(Buffer.from([0x61, 0xff, 0x62])), { text: 'a\ufffdb', invalidUtf8: true, altered: false })
 })
 
-test('property: of any bytes nothing that a terminal obeys or that hides is left, and text in which there is none is unchanged', () => {
+test('property: for any bytes no control or invisible character remains, and harmless text does not change', () => {
   const piece = fc.oneof(
     fc.uint8Array({ maxLength: 40 }),
     fc.string({ unit: 'binary', maxLength: 20 }).map((text) => Buffer.from(text)),

@@ -17,7 +17,7 @@ const ranOn = async (target: string, text: string): Promise<ToolRun> => {
   return run
 }
 
-test('of those that have all come no text is kept that is never shown, and it is counted as it was', async () => {
+test('after the last answer, text that no result shows is dropped, but still counted', async () => {
   const hosts = ['one', 'two', 'three']
   const answers = new FleetAnswers({ view: { stdout: 100, stderr: 100 }, hosts })
   for (const host of hosts) answers.add(host, await ranOn(host, `${host} ${'x'.repeat(50)}`), false)

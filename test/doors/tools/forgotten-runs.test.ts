@@ -49,19 +49,19 @@ const server = () => {
   const run = async (key: string, args?: readonly string[]): Promise<ToolRun> => {
     const begun = runs.start(requestOf(args), key)
     await begun.ended
-    // What the server does when it has ended.
+    // The server continues in the next turn after the run has ended.
     await setImmediate()
     return begun
   }
   return { runs, run, lines, ends }
 }
 
-test('a key stands for its run for long, and holds nothing of its output', async () => {
+test("an idempotency key finds its run long after the run's output was dropped", async () => {
   const { run, runs, lines } = server()
   const all: ToolRun[] = []
   for (let at = 0; at < 200; at++) all.push(await run(`key ${at}`))
   assert.equal(runs.all.length, 64)
-  // Each of the 64 may have its two streams.
+  // Each of the 64 remaining runs may hold two streams.
   assert.ok(all.reduce((sum, { size }) => sum + size, 0) <= 64 * 2 * STREAM)
   const again = await run('key 0')
   assert.equal(again, all[0])
@@ -77,7 +77,7 @@ test('a key stands for its run for long, and holds nothing of its output', async
   assert.equal(replay.results, 1)
 })
 
-test('a call of a rule that is answered late has all that its command wrote', async () => {
+test('a late answer of a rule tool contains the whole output of its command', async () => {
   const { runs, run } = server()
   const rule = {
     description: null,
@@ -111,7 +111,7 @@ test('a call of a rule that is answered late has all that its command wrote', as
   assert.equal((result as ToolResult).stdout, 'x'.repeat(STREAM))
 })
 
-test('a run that went on for long is known when it has ended, however many ended before', async () => {
+test('a long run is known after it ends, even if many runs ended before it', async () => {
   const { runs, run, ends } = server()
   const long = runs.start(requestOf(['long']), null)
   for (let at = 0; at < 100; at++) await run(`key ${at}`)

@@ -11,7 +11,7 @@ const kept = (limits: { head: number; tail: number }, ...pieces: string[]): Head
   return text
 }
 
-test('a text that fits is whole, and a longer one has its beginning, its end, and the count between them', () => {
+test('a short text is kept whole, and a long one as its beginning, its end and the number of omitted bytes', () => {
   const text = kept({ head: 10, tail: 10 }, '0123456789', 'abcdefghij')
   assert.equal(text.total, 20)
   assert.deepEqual(text.cut(20), { head: '0123456789abcdefghij', tail: '', cut: 0 })
@@ -23,7 +23,7 @@ test('a text that fits is whole, and a longer one has its beginning, its end, an
   assert.deepEqual(text.cut(0), { head: '', tail: '', cut: 21 })
 })
 
-test('a text of which all is kept has its end where it is cut, wherever the kept beginning ends', () => {
+test('a cut takes the end of the text, even if the stored head contains part of it', () => {
   const text = kept({ head: 10, tail: 10 }, '01234567')
   assert.deepEqual(text.cut(4), { head: '01', tail: '67', cut: 4 })
   text.push('89ab')
@@ -31,7 +31,7 @@ test('a text of which all is kept has its end where it is cut, wherever the kept
   assert.deepEqual(text.cut(11), { head: '01234', tail: '789ab', cut: 2 })
 })
 
-test('what is no longer kept is left out of what is read, and its place says so', () => {
+test('a read skips the bytes that were dropped and returns the new offset', () => {
   const text = kept({ head: 4, tail: 4 }, '0123456789')
   assert.deepEqual(text.read(0, 100), { text: '0123', from: 0, next: 4 })
   assert.deepEqual(text.read(4, 100), { text: '6789', from: 6, next: 10 })
@@ -40,14 +40,14 @@ test('what is no longer kept is left out of what is read, and its place says so'
   assert.deepEqual(text.read(99, 100), { text: '', from: 10, next: 10 })
 })
 
-test('no character is cut in two', () => {
+test('characters are not split', () => {
   const text = kept({ head: 5, tail: 5 }, '漢漢漢漢')
   assert.deepEqual(text.cut(10), { head: '漢', tail: '漢', cut: 6 })
   assert.deepEqual(text.read(0, 5), { text: '漢', from: 0, next: 3 })
   assert.deepEqual(text.read(3, 100), { text: '漢', from: 9, next: 12 })
 })
 
-test('what is kept is the same however the text came, and is what the whole text has there', () => {
+test('property: the kept text does not depend on how the input was cut, and matches the whole text', () => {
   const limits = fc.record({ head: fc.nat(40), tail: fc.nat(40) })
   const pieces = fc.array(
     fc.string({ unit: 'binary', maxLength: 12 }).map((text) => text.toWellFormed()),
@@ -66,7 +66,7 @@ test('what is kept is the same however the text came, and is what the whole text
       const { text, from, next } = one.read(at, length)
       assert.equal(whole.subarray(from, next).toString(), text)
       assert.ok(from >= Math.min(at, whole.length) && next <= whole.length)
-      // Who reads on and on comes to the end.
+      // Repeated reads reach the end.
       let place = 0
       while (place < whole.length) {
         const part = one.read(place, 16)

@@ -29,7 +29,7 @@ const overRun = (): ToolRun => {
   return run
 }
 
-test('the oldest keys are dropped whose runs are over, and one that is kept again is the newest', async () => {
+test('the oldest keys of ended runs are dropped, and a key that is stored again becomes the newest', async () => {
   const keyed = new KeyedRuns()
   const runs = Array.from({ length: MAX_KEYS + 2 }, overRun)
   const going = new ToolRun({ id: 'run_2', request, askedAt: 0 })

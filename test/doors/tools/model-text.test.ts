@@ -14,21 +14,21 @@ const readAs = (...pieces: Uint8Array[]): { text: string; invalid: boolean } => 
 
 const bytes = (text: string): Buffer => Buffer.from(text, 'latin1')
 
-test('bytes that are no UTF-8 are marked, in the text and beside it', () => {
+test('invalid UTF-8 is marked in the text and in a flag', () => {
   assert.deepEqual(readAs(Buffer.from('grün 漢 🙂')), { text: 'grün 漢 🙂', invalid: false })
   assert.deepEqual(readAs(Buffer.from('a\ufffdb')), { text: 'a\ufffdb', invalid: false })
   assert.deepEqual(readAs(bytes('a\xffb')), { text: 'a\ufffdb', invalid: true })
-  // The beginning of a character that never goes on.
+  // The beginning of an incomplete character.
   assert.deepEqual(readAs(bytes('a\xe6\xbc')), { text: 'a\ufffd', invalid: true })
   assert.deepEqual(readAs(bytes('\xe6'), bytes('\xbc'), bytes('\xa2')), { text: '漢', invalid: false })
 })
 
-test('what hides stands there as an escape, and what a terminal obeys is gone', () => {
+test('invisible characters become escapes, and control sequences are removed', () => {
   assert.equal(readAs(Buffer.from('\u001b[31mred\u001b[0m\u001b(B!\r\n')).text, 'red!\n')
   assert.equal(readAs(Buffer.from('a\u200bb\u202ec\u{e0041}')).text, 'a\\u200bb\\u202ec\\u{e0041}')
 })
 
-test('wherever the bytes are cut, the same is read, and nothing that hides is left', () => {
+test('property: the text does not depend on how the bytes are cut, and has no invisible characters', () => {
   const chunk = fc.oneof(
     fc.uint8Array({ maxLength: 12 }),
     fc.string({ unit: 'binary', maxLength: 8 }).map((text) => new Uint8Array(Buffer.from(text))),

@@ -59,7 +59,7 @@ const OUTPUT: Script['output'] = [
   ['stderr', Buffer.from([0xac, 0x0a])],
 ]
 
-/** What is recorded of one run that goes as the script says; its result is asked for before, while and after it runs. */
+/** The record of one run that follows the script. Results are requested before, during and after the run. */
 const recordOf = async ({
   outcome = OUTCOME,
   refusal,
@@ -92,7 +92,7 @@ const recordOf = async ({
   return lines.join('')
 }
 
-/** The record with the last line that its server writes. */
+/** The record with its final line, as the server writes it. */
 const finished = (record: string): string => {
   const digest = new RecordDigest()
   for (const line of record.trimEnd().split('\n')) digest.add(Buffer.from(line))
@@ -120,16 +120,16 @@ const replayOf = async (lines: readonly RecordLine[]): Promise<{ readonly replay
 
 const SCRIPTS: Readonly<Record<string, Script>> = {
   'a command that failed': {},
-  'time that was up': { timesOut: true, outcome: { ...OUTCOME, code: null, signal: 15 } },
-  'a time that its target clamped': { clamped: true },
-  'output above what the host takes': { outcome: { ...OUTCOME, stdout_bytes_total: 1_000_000, truncated: true } },
-  'an end that nobody knows': { outcome: { ...OUTCOME, lost: 'the target is gone' } },
-  'an executor that failed': { outcome: null },
-  'a start that failed on a target': { outcome: { ...OUTCOME, code: null, denial_reason: 'spawn_failed', detail: 'no \u001b[2Jspace' } },
+  'a run that exceeded its timeout': { timesOut: true, outcome: { ...OUTCOME, code: null, signal: 15 } },
+  'a timeout that the target clamped': { clamped: true },
+  'output over the limit of the target': { outcome: { ...OUTCOME, stdout_bytes_total: 1_000_000, truncated: true } },
+  'a run with an unknown result': { outcome: { ...OUTCOME, lost: 'the target is gone' } },
+  'a failure of the executor': { outcome: null },
+  'a failed start on a target': { outcome: { ...OUTCOME, code: null, denial_reason: 'spawn_failed', detail: 'no \u001b[2Jspace' } },
   'a denial': { refusal: new AppError('command_denied', 'it is not allowed', { data: { reason: 'argv_not_allowed' } }) },
-  'a program that is missing': { refusal: new AppError('file_not_found', 'there is no make', { data: { argv0: 'make' } }) },
-  'a directory that is not allowed': { refusal: new AppError('forbidden_path', 'it is outside', { data: { path: '/etc' } }) },
-  'a mistake of ours': { refusal: new TypeError('x is not a function') },
+  'a missing program': { refusal: new AppError('file_not_found', 'there is no make', { data: { argv0: 'make' } }) },
+  'a forbidden directory': { refusal: new AppError('forbidden_path', 'it is outside', { data: { path: '/etc' } }) },
+  'an internal error': { refusal: new TypeError('x is not a function') },
   'no output': { output: [] },
 }
 
@@ -142,7 +142,7 @@ for (const [what, script] of Object.entries(SCRIPTS))
     assert.ok(!record.includes('s3cret'))
   })
 
-test('a change of any field of any result is found, and named', async () => {
+test('a change of any field of a result is found and named', async () => {
   const lines = linesOf(await recordOf())
   for (const [at, line] of lines.entries()) {
     if (line.event !== 'result') continue
@@ -165,7 +165,7 @@ test('a change of any field of any result is found, and named', async () => {
   }
 })
 
-test('text that a server has dropped is dropped in the replay, and what was made before is compared with what was there', async () => {
+test('dropped text is also dropped in the replay, and earlier results are compared with the text of their time', async () => {
   const lines: Buffer[] = []
   const recorder = new LineRecorder({ clock: new ManualClock(), write: (line) => void lines.push(line) }, { whoami: 'a test' })
   const run = new ToolRun({ id: 'run_1', request: REQUEST, askedAt: 1, recorder })
@@ -190,7 +190,7 @@ test('text that a server has dropped is dropped in the replay, and what was made
   assert.equal((await replayOf(record.with(at, { ...record[at]!, of_dropped: false } as RecordLine))).difference?.field, 'stdout')
 })
 
-test('a record of more runs under way than a server has is refused', async () => {
+test('a record with more simultaneous runs than a server allows is refused', async () => {
   const [record, request] = linesOf(await recordOf())
   const of = (count: number): RecordLine[] => [
     record!,
@@ -203,7 +203,7 @@ test('a record of more runs under way than a server has is refused', async () =>
 
 const END: RecordLine = { event: 'end', lines: 1, sha256: '0' }
 
-test('an event that cannot stand where it stands is refused', async () => {
+test('an event in an impossible position is refused', async () => {
   const lines = linesOf(await recordOf())
   const at = (event: RecordLine['event']): number => lines.findIndex((line) => line.event === event)
   const bad: readonly RecordLine[][] = [
@@ -223,7 +223,7 @@ test('an event that cannot stand where it stands is refused', async () => {
   for (const [number, one] of bad.entries()) await assert.rejects(replayOf(one), { code: 'bad_request' }, `${number}`)
 })
 
-test('property: a record with any byte changed, or cut anywhere, is the same, differs or is refused, and nothing else', async () => {
+test('property: a record that is changed or cut anywhere parses, differs or is refused with bad_request', async () => {
   const record = Buffer.from(await recordOf())
   await fc.assert(
     fc.asyncProperty(fc.nat(record.length - 1), fc.nat(255), fc.boolean(), async (at, byte, cuts) => {
@@ -248,7 +248,7 @@ const replayed = async (t: TestContext, record: string | Buffer, ...words: strin
   return { file, ...(await runCli(['replay', file, ...words])) }
 }
 
-test('the command line says 0 for the same, 1 and where for a difference', async (t) => {
+test('replay exits with 0 if the results are equal, and with 1 and the position if they differ', async (t) => {
   const record = finished(await recordOf())
   const same = await replayed(t, record)
   assert.deepEqual([same.status, same.stderr], [0, ''])
@@ -266,7 +266,7 @@ test('the command line says 0 for the same, 1 and where for a difference', async
   assert.deepEqual([ok, reason, difference.field, difference.line], [false, 'differs', 'exit_code', 11])
 })
 
-test('what is no record is 2, with the line and what is wrong with it, in bounded memory', async (t) => {
+test('an invalid record gives exit status 2 with its line and problem', async (t) => {
   const record = await recordOf()
   const lines = record.trimEnd().split('\n')
   const bad: readonly (readonly [string, RegExp])[] = [
@@ -300,7 +300,7 @@ const outcomeOf = async (t: TestContext, record: string) => {
   return { status, ok, reason, results }
 }
 
-test('a record that was cut at the end of any line, or within its last one, is checked as far as it goes, and is not finished', async (t) => {
+test('a record that was cut is checked as far as it goes and reported as not finished', async (t) => {
   const record = await recordOf()
   const lines = finished(record).trimEnd().split('\n')
   assert.deepEqual(await outcomeOf(t, finished(record)), { status: 0, ok: true, reason: null, results: 5 })
@@ -320,7 +320,7 @@ test('a record that was cut at the end of any line, or within its last one, is c
   assert.deepEqual([differs.status, differs.reason], [1, 'differs'])
 })
 
-test('a record of which lines were taken, doubled or changed where no result follows from them does not agree with its end', async (t) => {
+test('a record whose lines were removed, repeated or changed is reported as altered', async (t) => {
   const lines = finished(await recordOf())
     .trimEnd()
     .split('\n')
@@ -339,7 +339,7 @@ test('a record of which lines were taken, doubled or changed where no result fol
   assert.match((await replayed(t, `${changed[0]!.join('\n')}\n`)).stdout, /record\.jsonl is altered: /)
 })
 
-test('a result with a field that only its record has, or that claims to be of text dropped before, is not taken for the same', async () => {
+test('a result with an additional field differs, and a false claim about dropped text is refused', async () => {
   const lines = linesOf(await recordOf())
   const last = lines.findLastIndex(({ event }) => event === 'result')
   const withResult = (change: (line: Record<string, unknown>) => void): RecordLine[] =>
@@ -355,7 +355,7 @@ test('a result with a field that only its record has, or that claims to be of te
   await assert.rejects(replayOf(claimed), { code: 'bad_request' })
 })
 
-test('of more runs than a server can be asked about the oldest are left out of the comparison, and counted', async () => {
+test('the results of the oldest runs over the limit are not compared, but counted', async () => {
   const lines: Buffer[] = []
   const recorder = new LineRecorder({ clock: new ManualClock(), write: (line) => void lines.push(line) }, { whoami: 'a test' })
   const runs = Array.from({ length: 4 * MAX_KEYS + 1 }, (_item, n) => {

@@ -25,7 +25,7 @@ const commandsOf = (target: string, ...argvs: readonly (readonly string[])[]): R
 
 const namesOf = (target: string, ...argvs: readonly (readonly string[])[]): string[] => commandsOf(target, ...argvs).map(({ name }) => name)
 
-test('a name is made of the target and of the literals', () => {
+test('the name of a tool consists of the target and the literal tokens of its rule', () => {
   assert.deepEqual(
     namesOf('bob', ['systemctl', '--no-pager', 'status', 'x0xd'], ['/usr/bin/journalctl', '-n', '<INT>'], ['curl', 'http://h:1<URL_PATH>']),
     ['bob_systemctl_no_pager_status_x0xd', 'bob_journalctl_n', 'bob_curl_http_h_1'],
@@ -37,7 +37,7 @@ test('a name is made of the target and of the literals', () => {
   assert.match(namesOf('constructor', ['+'])[0] ?? '', /^constructor_[0-9a-f]{8}$/)
 })
 
-test('commands whose literals read alike have the hash of their argv in their names, in whatever order they come', () => {
+test('rules with similar literals get a hash of their argv in the name, independent of their order', () => {
   const alike = [
     ['echo', '-n', '1'],
     ['echo', 'n', '1'],
@@ -54,7 +54,7 @@ test('commands whose literals read alike have the hash of their argv in their na
   assert.deepEqual(namesOf('bob', ['true'], ...alike.toReversed()).toReversed(), names)
 })
 
-test('a target that looks for it makes no two tools of one name', () => {
+test('a hostile target cannot create two tools with the same name', () => {
   const alike = [
     ['echo', 'a-b'],
     ['echo', 'a_b'],
@@ -63,7 +63,7 @@ test('a target that looks for it makes no two tools of one name', () => {
   const names = namesOf('bob', ...alike, ['echo', first.replace('bob_echo_', '')])
   assert.equal(new Set(names).size, 3)
   assert.equal(names[0], first)
-  // The SHA-256 of both begin with 84e76e6d, and their literals read alike.
+  // Both SHA-256 hashes begin with 84e76e6d, and the literals give the same name.
   const sought = namesOf('bob', ['echo', ',_,=.+--a'], ['echo', ',_:-=.--a'])
   assert.equal(new Set(sought).size, 2)
   assert.ok(
@@ -72,7 +72,7 @@ test('a target that looks for it makes no two tools of one name', () => {
   )
 })
 
-test('templates are parameters: numbered where one is repeated, with what stands in front of them', () => {
+test('templates become parameters with their preceding token as a hint, and repeated ones get numbers', () => {
   const [command] = commandsOf('bob', ['tool', '-n', '<INT>', '-m', '<INT>', '<URL_PATH>', 'http://h<URL_PATH>'])
   assert.deepEqual(
     command?.slots.map(({ name, hint }) => [name, hint]),
@@ -86,7 +86,7 @@ test('templates are parameters: numbered where one is repeated, with what stands
   assert.deepEqual(commandsOf('bob', ['head', '-n', '<INT>'])[0]?.slots, [{ name: 'int', kind: 'int', token: 2, hint: '-n' }])
 })
 
-test('what is filled in is what the template takes, and nothing else', () => {
+test('a parameter accepts only values that its template allows', () => {
   const [command] = commandsOf('bob', ['tool', '<INT>', 'http://h<URL_PATH>'])
   assert.deepEqual(command?.fill({ int: 7, url_path: '/a/b' }), ['tool', '7', 'http://h/a/b'])
   const bad: Record<string, unknown>[] = [
@@ -106,7 +106,7 @@ test('what is filled in is what the template takes, and nothing else', () => {
   for (const values of bad) assert.throws(() => command?.fill(values), TypeError, JSON.stringify(values))
 })
 
-test('a token that the grammar does not know makes no tool', () => {
+test('an unknown template causes an error', () => {
   for (const argv of [
     ['sh', '-c', '<ANY>'],
     ['x', 'a<INT>'],
@@ -121,7 +121,7 @@ const tokens = fc.oneof(
 )
 const argvs = fc.array(fc.tuple(fc.constantFrom('a', '/usr/bin/a', 'A', 'b c'), fc.array(tokens, { maxLength: 5 })), { maxLength: 12 })
 
-test('names are unique whatever the case, of few characters, and a filled argv fits its rule', () => {
+test('property: names are unique without regard to case and use safe characters, and a filled argv matches its rule', () => {
   fc.assert(
     fc.property(fc.string({ maxLength: 70 }), argvs, (target, all) => {
       const good = all
@@ -148,7 +148,7 @@ test('names are unique whatever the case, of few characters, and a filled argv f
   )
 })
 
-test('a name that another tool has, and one that is too long, has a hash; a command that comes twice is one tool', () => {
+test('a reserved or long name gets a hash, and a repeated rule becomes one tool', () => {
   assert.match(namesOf('exec', ['wait'])[0] ?? '', /^exec_wait_[0-9a-f]{8}$/)
   const [long = ''] = namesOf('bob', ['echo', 'x'.repeat(100)])
   assert.equal(long.length, MAX_TOOL_NAME)
@@ -156,7 +156,7 @@ test('a name that another tool has, and one that is too long, has a hash; a comm
   assert.deepEqual(namesOf('bob', ['true'], ['true']), ['bob_true'])
 })
 
-test('the name of every command fits 64 characters behind the prefix of a client, and stays its own', () => {
+test('with the prefix of a client, each tool name has at most 50 characters and remains unique', () => {
   const long = ['journalctl', '--no-pager', '--output=short-iso', '-u', 'x0xd-network', '-n', '<INT>']
   const names = namesOf('build-server-01', long, [...long, '-r'], ['systemctl', 'status', '--no-pager', 'postgresql@15-main'])
   assert.equal(new Set(names).size, 3)

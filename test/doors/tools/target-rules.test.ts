@@ -41,7 +41,7 @@ const rulesWith = (ask: (signal: AbortSignal) => Promise<RulesJson>) => {
 
 const namesOf = ({ known }: TargetRules): string[] => known.commands.map(({ name }) => name)
 
-test('a target is asked once for all who want to know, and not again at once', async () => {
+test('simultaneous refreshes send one request, and the next request waits for the refresh interval', async () => {
   const { rules, clock, asked } = rulesWith(async () => answerOf(['true']))
   assert.equal(rules.known.problem, 'the target has not answered yet')
   assert.deepEqual(await Promise.all([rules.refresh(), rules.refresh()]), [true, true])
@@ -52,7 +52,7 @@ test('a target is asked once for all who want to know, and not again at once', a
   assert.deepEqual([asked.count, asked.changes], [2, 1])
 })
 
-test('who listens hears of a change, and no more when it has had enough', async () => {
+test('a listener is notified of changes until it unsubscribes', async () => {
   const answers = [answerOf(['true']), answerOf(['true'], ['false']), answerOf()]
   const { rules, clock, asked } = rulesWith(async () => answers.shift()!)
   let heard = 0
@@ -66,7 +66,7 @@ test('who listens hears of a change, and no more when it has had enough', async 
   assert.deepEqual([heard, asked.changes], [2, 3])
 })
 
-test('what is no answer takes nothing away, and says why', async () => {
+test('a failed or invalid answer keeps the known rules and records the problem', async () => {
   const answers: (() => RulesJson)[] = [
     () => answerOf(['true']),
     () => {
@@ -85,7 +85,7 @@ test('what is no answer takes nothing away, and says why', async () => {
   }
 })
 
-test('a question that takes too long is given up', async () => {
+test('a request without an answer is abandoned after 25 s', async () => {
   const never = async (signal: AbortSignal): Promise<RulesJson> =>
     new Promise((_resolve, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error)))
   const { rules, clock, asked } = rulesWith(never)
@@ -96,7 +96,7 @@ test('a question that takes too long is given up', async () => {
   assert.equal(asked.count, 1)
 })
 
-test('the rules of files are not offered as tools', async () => {
+test('file rules do not become tools', async () => {
   const { rules } = rulesWith(async () => answerOf(['uptime'], ['@read', '/srv/app/'], ['@write', '/srv/app/']))
   await rules.refresh()
   assert.deepEqual(namesOf(rules), ['bob_uptime'])

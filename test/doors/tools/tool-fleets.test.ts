@@ -16,11 +16,10 @@ import type { RunPart } from '../../../src/protocol/api/run-events.ts'
 import { exitEvent as exit } from '../../support/journal-exit.ts'
 import { LocalHost } from '../../support/local-engine.ts'
 
-/** Of whoever has a long name, and hides something in it. */
+/** A suggestion that is too long and contains an invisible character. */
 const NEXT = `wait for \u202e${'x'.repeat(1_000)}`
 const KEY = { key: null, places: 8 }
 
-/** How the run of a target ended, whole and well but for what a test says. */
 const output = (text: string): RunPart => ({ type: 'stdout', data: Buffer.from(text) })
 
 const request = (more: Partial<ToolFleetRequest> = {}): ToolFleetRequest => ({
@@ -45,7 +44,7 @@ const hostsOf = (...names: readonly string[]) =>
   names.map((host) => ({ host, target: host, agent_id: Buffer.from(host).toString('hex').padEnd(64, '0') }))
 const many = (count: number) => hostsOf(...Array.from({ length: count }, (_, at) => `n${at + 1}`))
 
-/** Fleets on an engine of this process whose targets answer like this. */
+/** Fleets on an executor of this process, whose targets give these answers. */
 const fleetsOn = async (t: TestContext, answer: (asked: TargetRequest) => AsyncIterable<RunPart>) => {
   const most = { now: 0, ever: 0 }
   const none = async () => assert.fail('it is asked to run')
@@ -72,7 +71,7 @@ const fleetsOn = async (t: TestContext, answer: (asked: TargetRequest) => AsyncI
   return { fleets: new ToolFleets({ runs, clock: systemClock }), runs, most, host }
 }
 
-test('many hosts are asked within the sessions that there are, and one run stands for all equal answers', async (t) => {
+test('a fan-out to 60 hosts uses a limited number of sessions, and equal answers share one run', async (t) => {
   const { fleets, runs, most, host } = await fleetsOn(t, async function* ({ target }) {
     yield output(target === 'n7' ? 'other\n' : 'same\n')
     yield exit({ stdout_bytes_total: target === 'n7' ? 6 : 5 })
@@ -95,7 +94,7 @@ test('many hosts are asked within the sessions that there are, and one run stand
   assert.equal(lines.filter(({ event }) => event === 'refused').length, 0)
 })
 
-test('a host whose output a cap of its target cut has failed', async (t) => {
+test("a host whose output was cut by its target's limit counts as failed", async (t) => {
   const { fleets } = await fleetsOn(t, async function* ({ target }) {
     yield output('same\n')
     yield exit(target === 'n2' ? { stdout_bytes_total: 6, truncated: true, warnings: ['stdout_cap_hit'] } : { stdout_bytes_total: 5 })
@@ -113,7 +112,7 @@ test('a host whose output a cap of its target cut has failed', async (t) => {
   )
 })
 
-test('commands for many hosts that go on at once share the sessions that there are, and no host is denied for want of one', async (t) => {
+test('simultaneous fan-outs share the sessions, and no host fails because no session is free', async (t) => {
   const first = Promise.withResolvers<void>()
   const { fleets, most } = await fleetsOn(t, async function* () {
     if (most.now === KEY.places) first.resolve()
@@ -129,7 +128,7 @@ test('commands for many hosts that go on at once share the sessions that there a
   assert.equal(most.ever, KEY.places)
 })
 
-test('each host ends by what is known of it', async (t) => {
+test('each host gets the result that matches what is known about its run', async (t) => {
   const { fleets } = await fleetsOn(t, async function* ({ target }) {
     if (target === 'away') throw new AppError('peer_unreachable', 'no address answered', { data: { next: NEXT } })
     if (target === 'never') yield exit({ code: null, incomplete: true, never_arrived: true, message: 'cut off before it was sent' })
@@ -171,7 +170,7 @@ test('each host ends by what is known of it', async (t) => {
   ])
 })
 
-test('output of which not all is kept equals no other', async (t) => {
+test('output that was not kept whole does not count as equal to other output', async (t) => {
   const piece = 'x'.repeat(2 * 1024 * 1024)
   const { fleets } = await fleetsOn(t, async function* () {
     yield output(piece)
@@ -185,7 +184,7 @@ test('output of which not all is kept equals no other', async (t) => {
   )
 })
 
-test('more hosts, or more commands for many hosts, than may be are refused, and old ones are forgotten', async (t) => {
+test('too many hosts, too many fan-outs and a fan-out after the close are refused', async (t) => {
   const gates: (() => void)[] = []
   const { fleets } = await fleetsOn(t, async function* () {
     await new Promise<void>((resolve) => gates.push(resolve))
@@ -201,7 +200,7 @@ test('more hosts, or more commands for many hosts, than may be are refused, and 
   assert.throws(() => fleets.start(request(), hostsOf('a'), KEY), { code: 'shutting_down' })
 })
 
-test('of those that have ended the latest are known, and their keys', async (t) => {
+test('the latest ended fan-outs and their keys are known, and older ones are forgotten', async (t) => {
   const { fleets } = await fleetsOn(t, async function* () {
     yield exit()
   })

@@ -18,7 +18,7 @@ const refusedOn = (target: string | null) => {
   return answerOf(run.result({ stdout: 100, stderr: 100 }))
 }
 
-test('what a target says of a run stands in the frame, and what this host says needs none', () => {
+test('text of a target is inside the untrusted frame, and text of this machine needs no frame', () => {
   const { result, foreign, isError } = refusedOn('bob')
   assert.ok(isError && foreign.includes(SAID))
   assert.match(
@@ -31,7 +31,7 @@ test('what a target says of a run stands in the frame, and what this host says n
   )
 })
 
-test('a refused run says what to do next, cut and cleaned, and as the words of its target', () => {
+test("a refused run shows the target's next step, shortened, escaped and marked as foreign", () => {
   const { result, foreign } = refusedOn('bob')
   const next = shown(NEXT).slice(0, MAX_NEXT)
   assert.equal((result as { next?: string }).next, next)

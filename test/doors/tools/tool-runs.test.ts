@@ -23,7 +23,7 @@ const requestOf = (command: string, args: readonly string[] = [], more: Partial<
   ...more,
 })
 
-/** The tools of one caller on an engine of this process. */
+/** The tools of one client, with an executor in this process. */
 const runsOn = async (t: TestContext, options: LocalHostOptions = {}): Promise<{ runs: ToolRuns; host: LocalHost }> => {
   const host = await LocalHost.start(t, options)
   const { executor } = host
@@ -35,7 +35,7 @@ const runsOn = async (t: TestContext, options: LocalHostOptions = {}): Promise<{
   return { runs: new ToolRuns({ executor, sessions, clock: systemClock }, init), host }
 }
 
-test('of what has ended the latest runs are known, and a key stands for one whose text is gone', async (t) => {
+test('the latest ended runs are known, and a key still finds a run whose text was dropped', async (t) => {
   const { runs } = await runsOn(t)
   const first = runs.start(requestOf('echo', ['42']), 'a key')
   await first.ended
@@ -52,9 +52,9 @@ test('of what has ended the latest runs are known, and a key stands for one whos
   await runs.close()
 })
 
-test('a result never has more bytes than its caller asked for, whatever the bound, and says how many it leaves out', async (t) => {
+test('a result has at most the requested bytes and counts the omitted ones', async (t) => {
   const { runs } = await runsOn(t, { limits: 'max_output_bytes = 100000' })
-  // 108894 bytes of numbers, 8894 of which are above what is kept.
+  // The command writes 108894 bytes of numbers, and the limit keeps 100000 of them.
   const run = runs.start(requestOf('seq', ['20000']), null)
   await run.ended
   const wide = runs.start(requestOf('printf', ['%s', '漢'.repeat(2_000)]), null)
@@ -74,7 +74,7 @@ test('a result never has more bytes than its caller asked for, whatever the boun
   await runs.close()
 })
 
-test('more commands than may wait are refused, and all that wait are ended with the server', async (t) => {
+test('runs over the limit of waiting runs are refused, and closing the server ends all waiting runs', async (t) => {
   const { runs } = await runsOn(t, { limits: 'max_processes_per_session = 1' })
   const all = Array.from({ length: MAX_UNDER_WAY }, () => runs.start(requestOf('sleep', ['300']), null))
   assert.throws(() => runs.start(requestOf('true'), null), { code: 'rate_limited' })
@@ -87,7 +87,7 @@ test('more commands than may wait are refused, and all that wait are ended with 
   assert.equal(late.result(VIEW).launch_error?.kind, 'spawn')
 })
 
-test('bytes of stdin that wait are bounded, and given back', async (t) => {
+test('waiting stdin has a limit of bytes, and cancelled runs free their share', async (t) => {
   const { runs } = await runsOn(t, { limits: 'max_processes_per_session = 1' })
   const holding = runs.start(requestOf('sleep', ['300']), null)
   const stdin = new Uint8Array(16 * 1024 * 1024)
