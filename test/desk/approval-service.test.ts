@@ -11,7 +11,7 @@ import { patient } from '../support/wait-limits.ts'
 const never = new AbortController().signal
 const nothing = (): void => undefined
 
-test('an engine asks, a human sees the question, allows it once, and the answer opens for that very permit', async (t) => {
+test("an approver sees an engine's request and allows it once, and the answer opens only for that permit", async (t) => {
   const place = await deskPlace(t)
   const human = await place.human('page')
   const news: ApprovalServiceEvent[] = []
@@ -43,7 +43,7 @@ test('an engine asks, a human sees the question, allows it once, and the answer 
   assert.equal((await stat(place.paths.approvalsSocket)).mode & 0o777, 0o600)
 })
 
-test('where nobody watches, a question is decided by the fallback within two seconds', async (t) => {
+test('without an approval client, the fallback decides a request within two seconds', async (t) => {
   const place = await deskPlace(t)
   const began = performance.now()
   const answer = await place.engine().ask(questionOf(), never, nothing)
@@ -51,7 +51,7 @@ test('where nobody watches, a question is decided by the fallback within two sec
   assert.ok(performance.now() - began < patient(2_000))
 })
 
-test('where the last window closes, what waits is denied within two seconds, whatever the fallback', async (t) => {
+test('when the last approval client closes, open requests are denied within two seconds, even with the fallback full', async (t) => {
   const place = await deskPlace(t)
   await place.writeStore((store) => (store['defaults'].askFallback = 'full'))
   const human = await place.human()
@@ -65,7 +65,7 @@ test('where the last window closes, what waits is denied within two seconds, wha
   assert.ok(performance.now() - began < patient(2_000))
 })
 
-test('a question that an approver was shown and did not answer in time is denied, whatever the fallback', async (t) => {
+test('a request that an approver sees but does not answer in time is denied, even with the fallback full', async (t) => {
   const place = await deskPlace(t, { askTimeoutMs: 200 })
   await place.writeStore((store) => (store['defaults'].askFallback = 'full'))
   const human = await place.human()
@@ -76,7 +76,7 @@ test('a question that an approver was shown and did not answer in time is denied
   }
 })
 
-test('of two humans the first decision counts, and the other is told who won', async (t) => {
+test('the first of two decisions counts, and the second approver gets a conflict that names the winner', async (t) => {
   const place = await deskPlace(t)
   const [first, second] = [await place.human('page'), await place.human('terminal')]
   await first.subscribe(nothing)
@@ -97,7 +97,7 @@ test('of two humans the first decision counts, and the other is told who won', a
   assert.equal(lost[0]?.reason.data.won_by, won)
 })
 
-test('a decision about another permit is refused, and the question waits on', async (t) => {
+test('a decision for another permit is refused, and the request remains open', async (t) => {
   const place = await deskPlace(t)
   const { human, asked, question_id } = await questionWaiting(place)
   await assert.rejects(human.decide({ question_id, permit_sha256: 'f'.repeat(64), decision: 'allow_once' }), { code: 'conflict' })
@@ -106,7 +106,7 @@ test('a decision about another permit is refused, and the question waits on', as
   assert.equal((await asked).decision, 'deny')
 })
 
-test('what nobody decides in time is denied as timed out, and a late decision is told so', async (t) => {
+test('a request without a decision in time is denied as timed out, and a late decision gets a conflict', async (t) => {
   const place = await deskPlace(t, { askTimeoutMs: 1_000 })
   const { human, asked, question_id } = await questionWaiting(place)
   assert.equal((await asked).decision, 'timeout')
@@ -114,7 +114,7 @@ test('what nobody decides in time is denied as timed out, and a late decision is
   await assert.rejects(late, { code: 'conflict' })
 })
 
-test('who asked may take its question back: it is gone for humans, and nothing answers it', async (t) => {
+test('an engine can withdraw its request, which then disappears for approvers', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   const settled = Promise.withResolvers<ApprovalServiceEvent>()
@@ -130,7 +130,7 @@ test('who asked may take its question back: it is gone for humans, and nothing a
   assert.equal((await human.pending()).questions.length, 0)
 })
 
-test('an engine whose connection ends has asked nothing any more', async (t) => {
+test("when an engine's connection ends, its requests end", async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   const settled = Promise.withResolvers<ApprovalServiceEvent>()
@@ -144,7 +144,7 @@ test('an engine whose connection ends has asked nothing any more', async (t) => 
   assert.equal((await settled.promise).type, 'settled')
 })
 
-test('a desk that ends denies what waits, and the next one knows nothing of it', async (t) => {
+test('an approval service that ends denies waiting requests, and the next one does not know them', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   await human.subscribe(nothing)
@@ -161,13 +161,13 @@ test('a desk that ends denies what waits, and the next one knows nothing of it',
   await assert.rejects(late, { code: 'not_found' })
 })
 
-test('without a desk an engine is told what to start', async (t) => {
+test("without an approval service, an engine's error names the programs to start", async (t) => {
   const place = await deskPlace(t)
   await place.stop()
   await assert.rejects(place.engine().ask(questionOf(), never, nothing), /start x0xd --init, or x0x desk/)
 })
 
-test('a question of the same process that is none is refused, as one that came by the socket', async (t) => {
+test('an invalid request of the same process is refused, like one over the socket', async (t) => {
   const place = await deskPlace(t, { security: 'full' })
   for (const changed of [{ argv: [] }, { permit_sha256: 'x' }, { approved: true }, { always_ask: 'x'.repeat(100_000) }])
     await assert.rejects(place.link.ask({ ...questionOf({ security: 'full' }), ...changed }, never, nothing), {
@@ -175,7 +175,7 @@ test('a question of the same process that is none is refused, as one that came b
     })
 })
 
-test('a decision that cannot be written leaves the question to its time', async (t) => {
+test('a decision that cannot be saved leaves the request open for another decision', async (t) => {
   const place = await deskPlace(t)
   const { human, asked, question_id } = await questionWaiting(place)
   await place.writeStore((store) => (store['version'] = 2))

@@ -16,7 +16,7 @@ import { questionOf } from '../support/approval-request.ts'
 const never = new AbortController().signal
 const nothing = (): void => undefined
 
-/** Allows for longer what is asked, by a window that is opened for it. */
+/** Lets an approver grant a request with allow_always. */
 const allowAlways = async (place: DeskPlaceHandle, lasting: { expires_in_ms?: number; uses?: number } = {}): Promise<string> => {
   const human = await place.human('window')
   await human.subscribe(nothing)
@@ -29,7 +29,7 @@ const allowAlways = async (place: DeskPlaceHandle, lasting: { expires_in_ms?: nu
   return grant_id ?? ''
 }
 
-test('the store of the specification is read as it stands there', () => {
+test('the approval store of the specification is read unchanged', () => {
   const seed = {
     version: 1,
     socket: { path: '~/.x0x/exec-approvals.sock', token: Buffer.alloc(32, 1).toString('base64') },
@@ -84,14 +84,14 @@ const WRONG: readonly (readonly [parts: object, problem: string])[] = [
 ]
 
 for (const [parts, problem] of WRONG)
-  test(`a wrong store says where it is wrong: ${problem}`, () => {
+  test(`an invalid store gives an error that names the position: ${problem}`, () => {
     assert.throws(
       () => readStore(storeWith(parts), 'file'),
       (error) => isAppError(error, 'bad_approvals') && error.message.startsWith(`file: ${problem}`),
     )
   })
 
-test('no row of the store is made for an agent "*"', async (t) => {
+test('the name "*" cannot be used for an agent\'s allowlist or modes', async (t) => {
   const place = await deskPlace(t)
   for (const change of ['allowlist_add', 'allowlist_remove'] as const)
     await assert.rejects((await place.human()).allowlist(change, '*', '/usr/bin/rg', true))
@@ -99,7 +99,7 @@ test('no row of the store is made for an agent "*"', async (t) => {
   assert.deepEqual((await place.store())['agents'], {})
 })
 
-test('the first start makes a store that allows nothing, for its user alone, with a token of its own', async (t) => {
+test('the first start creates a private store with a new token and without permissions', async (t) => {
   const [one, other] = [await deskPlace(t), await deskPlace(t)]
   assert.equal((await stat(one.paths.approvals)).mode & 0o777, 0o600)
   const [a, b] = [await one.store(), await other.store()]
@@ -110,23 +110,22 @@ test('the first start makes a store that allows nothing, for its user alone, wit
 })
 
 const BROKEN: Readonly<Record<string, (path: string) => Promise<void>>> = {
-  'is no JSON': async (path) => writeFile(path, '{'),
-  'is empty, as a torn write leaves it': async (path) => writeFile(path, ''),
-  'has a key that is none': async (path) =>
-    writeFile(path, (await readFile(path, 'utf8')).replace('"agents"', '"allow_all": true, "agents"')),
-  'has a mode that is none': async (path) => writeFile(path, (await readFile(path, 'utf8')).replace('"on-miss"', '"never"')),
+  'is not JSON': async (path) => writeFile(path, '{'),
+  'is empty, as after a torn write': async (path) => writeFile(path, ''),
+  'has an unknown key': async (path) => writeFile(path, (await readFile(path, 'utf8')).replace('"agents"', '"allow_all": true, "agents"')),
+  'has an unknown mode': async (path) => writeFile(path, (await readFile(path, 'utf8')).replace('"on-miss"', '"never"')),
   'has another version': async (path) => writeFile(path, (await readFile(path, 'utf8')).replace('"version": 1', '"version": 2')),
-  'lets others read': async (path) => chmod(path, 0o644),
-  'lets others write': async (path) => chmod(path, 0o666),
-  'is a link': async (path) => {
+  'is readable for other users': async (path) => chmod(path, 0o644),
+  'is writable for other users': async (path) => chmod(path, 0o666),
+  'is a symbolic link': async (path) => {
     await rename(path, `${path}.real`)
     await symlink(`${path}.real`, path)
   },
-  'is gone': async (path) => rm(path),
+  'is missing': async (path) => rm(path),
 }
 
 for (const [what, damage] of Object.entries(BROKEN))
-  test(`a store that ${what} allows nothing, is said, and is never written over`, async (t) => {
+  test(`a store that ${what} makes approvals unavailable and is never overwritten`, async (t) => {
     const place = await deskPlace(t)
     await allowAlways(place)
     const human = await place.human()
@@ -138,7 +137,7 @@ for (const [what, damage] of Object.entries(BROKEN))
   })
 
 test(
-  'a store that belongs to another user allows nothing',
+  'the service uses no store that belongs to another user',
   { skip: process.geteuid?.() === 0 ? false : 'needs root, to give a file away' },
   async (t) => {
     const place = await deskPlace(t)
@@ -148,7 +147,7 @@ test(
   },
 )
 
-test('what was allowed for longer runs again without a question, also behind a new start, until it is revoked', async (t) => {
+test('a grant allows further runs, even after a restart, until an approver revokes it', async (t) => {
   const place = await deskPlace(t)
   const id = await allowAlways(place)
   const ask = async () => place.link.ask(questionOf(), never, nothing)
@@ -167,7 +166,7 @@ test('what was allowed for longer runs again without a question, also behind a n
   assert.deepEqual(changes, ['created', 'grant', 'grant_use', 'grant_use', 'revoke'])
 })
 
-test('a grant of three uses allows three runs, the one that it was given for among them, however many ask at once', async (t) => {
+test('a grant of three uses allows three runs, including the first one, even for simultaneous requests', async (t) => {
   const place = await deskPlace(t)
   await allowAlways(place, { uses: 3 })
   const answers = await Promise.all(Array.from({ length: 8 }, async () => place.link.ask(questionOf(), never, nothing)))
@@ -176,7 +175,7 @@ test('a grant of three uses allows three runs, the one that it was given for amo
   assert.notEqual((await place.link.ask(questionOf(), never, nothing)).decision, 'allow')
 })
 
-test('of questions that come at once, those for which no use of a grant is left are asked', async (t) => {
+test('simultaneous requests beyond the remaining uses of a grant go to the approvers', async (t) => {
   const place = await deskPlace(t)
   await allowAlways(place, { uses: 3 })
   const human = await place.human()
@@ -196,14 +195,14 @@ test('of questions that come at once, those for which no use of a grant is left 
   )
 })
 
-test('a grant that has expired allows nothing', async (t) => {
+test('an expired grant does not allow a run', async (t) => {
   const place = await deskPlace(t)
   await allowAlways(place, { expires_in_ms: 1_000 })
   await place.writeStore((store) => (store['grants'][0].expires_at_ms = Date.now() - 1))
   assert.equal((await place.link.ask(questionOf(), never, nothing)).decision, 'no_ui')
 })
 
-test('what is on the list that always asks is allowed once only, and no grant answers it', async (t) => {
+test('a command that always asks can only be allowed once, and no grant answers it', async (t) => {
   const place = await deskPlace(t)
   await allowAlways(place)
   const human = await place.human()
@@ -218,7 +217,7 @@ test('what is on the list that always asks is allowed once only, and no grant an
   assert.equal((await asked).by, 'human:terminal')
 })
 
-test('where ask is "always", whoever says so, nobody is offered a grant, and none is made', async (t) => {
+test('if a store, a session or a request says ask = always, approvers cannot choose a grant', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   await human.subscribe(nothing)
@@ -240,25 +239,25 @@ test('where ask is "always", whoever says so, nobody is offered a grant, and non
   assert.deepEqual(await human.grants(), [])
 })
 
-test('a rule that was revoked by hand is not brought back by what the desk writes later', async (t) => {
+test('the service does not restore an allowlist pattern that the operator removed from the file', async (t) => {
   const place = await deskPlace(t)
   await place.writeStore((store) => {
     store['agents'].reviewer = { security: 'allowlist', allowlist: [{ pattern: '/usr/bin/git' }, { pattern: '/usr/bin/rg' }] }
   })
   assert.equal((await place.link.ask(questionOf(), never, nothing)).by, 'allowlist:/usr/bin/git')
-  // The use is remembered, and not written yet.
+  // The use of the pattern is not written yet.
   await place.writeStore((store) => store['agents'].reviewer.allowlist.shift())
   await place.stop()
   const { agents } = await place.store()
   assert.deepEqual(agents.reviewer.allowlist, [{ pattern: '/usr/bin/rg' }])
 })
 
-test('a pattern counts for opaque commands from when a human says so, and one for whole directories is refused and does no harm', async (t) => {
+test('a pattern allows opaque commands only if an approver says so, and a pattern for whole directories is refused', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   const opaque = 'git may start other programs'
   const by = async () => (await place.link.ask(questionOf({ opaque }), never, nothing)).by
-  // As the release before wrote it.
+  // A store of an earlier release, without the key `opaque`.
   await place.writeStore((store) => {
     const allowlist = [{ pattern: '/**' }, { pattern: '/usr/bin/git', lastUsedAt: 0, lastUsedCommand: '', lastResolvedPath: '' }]
     store['agents'].reviewer = { allowlist }
@@ -271,7 +270,7 @@ test('a pattern counts for opaque commands from when a human says so, and one fo
   assert.equal(await by(), 'allowlist:/usr/bin/git')
 })
 
-test('a grant of an opaque command lasts 8 hours where nothing is said, and 24 at most', async (t) => {
+test('a grant of an opaque command lasts 8 hours by default and at most 24 hours', async (t) => {
   const place = await deskPlace(t)
   const [opaque, hour] = ['git may start other programs', 3_600_000]
   const grant = async (changed: Parameters<typeof questionOf>[0], lasts: object) => {
@@ -295,7 +294,7 @@ test('a grant of an opaque command lasts 8 hours where nothing is said, and 24 a
   assert.equal(await grant({ opaque: null }, {}), 30 * 24)
 })
 
-test('a pattern keeps when, what and which file it last allowed', async (t) => {
+test('a pattern records the time, command and file of its last use', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   assert.deepEqual(await human.allowlist('allowlist_add', 'reviewer', '/usr/bin/git'), { changed: true })
@@ -309,7 +308,7 @@ test('a pattern keeps when, what and which file it last allowed', async (t) => {
   assert.ok(entry.lastUsedAt >= before)
 })
 
-test('a write on top of what somebody else has written meanwhile is refused', async (t) => {
+test('a write is refused if another program changed the store meanwhile', async (t) => {
   const place = await deskPlace(t)
   const { approvals } = place.paths
   const before = await loadStore(approvals)
@@ -319,7 +318,7 @@ test('a write on top of what somebody else has written meanwhile is refused', as
   assert.deepEqual((await place.store())['agents'], {})
 })
 
-test('what a human sets for a session counts until it is taken back, and what is saved is in the row of its agent after a new start', async (t) => {
+test('modes of a session last until they are removed or the service ends, and saved modes also last over a restart', async (t) => {
   const place = await deskPlace(t, { security: 'deny' })
   const human = await place.human()
   const ask = async () => (await place.link.ask(questionOf({ session_id: 's_1', security: 'full' }), never, nothing)).by
@@ -339,11 +338,11 @@ test('what a human sets for a session counts until it is taken back, and what is
   await place.restart()
   assert.equal(await ask(), 'mode:full')
   assert.deepEqual((await place.store())['agents'], { reviewer: { security: 'full', ask: 'off' } })
-  // The row narrows what the engine is configured with. It sets nothing for a session.
+  // The saved row narrows the engine's configuration and sets no session override.
   assert.equal(await place.link.override('another', 'reviewer'), null)
 })
 
-test('each mode is found by itself: the session, all sessions of its agent, and the row of the store where neither says it', async (t) => {
+test("each mode comes from the session, its agent's sessions or the saved row, in this order", async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   const nothing = { host: null, security: null, ask: null, node: null, elevated: null }
@@ -358,7 +357,7 @@ test('each mode is found by itself: the session, all sessions of its agent, and 
   assert.equal(await ask(), 'allow')
   await human.setModes('s_1', null)
   assert.equal(await ask(), 'deny')
-  // What is saved later leaves the rest of the row as it is, and is taken back without its allowlist.
+  // Saving modes keeps the other fields of the row, and removing them keeps its allowlist.
   await human.allowlist('allowlist_add', 'reviewer', '/usr/bin/df')
   await human.saveModes('reviewer', { security: null, ask: 'always' })
   const allowlist = [{ pattern: '/usr/bin/df' }]
@@ -367,7 +366,7 @@ test('each mode is found by itself: the session, all sessions of its agent, and 
   assert.deepEqual((await place.store())['agents'], { reviewer: { allowlist } })
 })
 
-test('what is set for sessions is listed with who set it, and is never forgotten for what is set later', async (t) => {
+test('session modes are listed with their author, and a mode over the limit is refused instead of replacing one', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human('terminal')
   const deny = { host: null, security: 'deny', ask: null, node: null, elevated: null } as const
@@ -388,7 +387,7 @@ test('what is set for sessions is listed with who set it, and is never forgotten
   assert.equal((await modes.of('s_0', null))?.security, 'deny')
 })
 
-test('modes never widen what the engine is configured with', async (t) => {
+test('modes never widen the configuration of the engine', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   await human.setModes('s_1', { host: null, security: null, ask: null, node: null, elevated: 'full' })
@@ -422,7 +421,7 @@ const anyStore = fc.record({
   modes: fc.dictionary(text, fc.constant({ host: null, security: 'deny', ask: null, node: null, elevated: null }), { maxKeys: 2 }),
 })
 
-/** Throws what is no store as that, and answers what is one. */
+/** Reads a store, or returns null if it is invalid. Throws any other error. */
 const read = (bytes: Uint8Array): object | null => {
   try {
     return readStore(bytes, 'file')
@@ -432,7 +431,7 @@ const read = (bytes: Uint8Array): object | null => {
   }
 }
 
-test('a store that is written is read again as it was, and anything else is an error of ours, never another store', () => {
+test('property: a written store reads back unchanged, and other bytes give only the error bad_approvals', () => {
   fc.assert(
     fc.property(anyStore, (store) => {
       const known = readStore(Buffer.from(JSON.stringify(store)), 'file')
@@ -442,14 +441,14 @@ test('a store that is written is read again as it was, and anything else is an e
   fc.assert(fc.property(fc.uint8Array({ maxLength: 300 }), (any) => assert.equal(read(any), null)))
 })
 
-test('a store of which one byte was changed is refused, or is what JSON says of those bytes', () => {
+test('property: a store with one changed character is refused or equals its JSON', () => {
   fc.assert(
     fc.property(anyStore, fc.nat(), fc.constantFrom(...'az09AZ{}[]":,_ \\\0'), (store, at, character) => {
       const whole = JSON.stringify(store)
       const changed = whole.slice(0, at % whole.length) + character + whole.slice((at % whole.length) + 1)
       const known = read(Buffer.from(changed))
       if (known !== null) assert.deepEqual(known, JSON.parse(Buffer.from(changed).toString('utf8')))
-      // What is cut off is none.
+      // A truncated store is invalid.
       assert.equal(read(Buffer.from(whole.slice(0, at % whole.length))), null)
     }),
     { numRuns: 500 },

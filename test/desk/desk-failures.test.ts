@@ -18,11 +18,11 @@ import { tempDir } from '../support/temp-dir.ts'
 const never = new AbortController().signal
 const nothing = (): void => undefined
 
-test('a journal that cannot be written denies, and nothing of what it would record happens', async (t) => {
+test('if the approval log cannot be written, requests are denied and no grant or pattern is saved', async (t) => {
   const place = await deskPlace(t)
   const { human, asked, question_id } = await questionWaiting(place)
   const before = await readFile(place.paths.approvals, 'utf8')
-  // A directory in its place cannot be written by anybody, root among them.
+  // A directory in place of the file cannot be written by any user, including root.
   await rename(place.paths.approvalsJournal, `${place.paths.approvalsJournal}.old`)
   await mkdir(place.paths.approvalsJournal)
   const decided = { question_id, permit_sha256: questionOf().permit_sha256 }
@@ -35,7 +35,7 @@ test('a journal that cannot be written denies, and nothing of what it would reco
   await rm(place.paths.approvalsJournal, { recursive: true })
 })
 
-test('what a human has set is not taken for nothing where the desk is there and cannot say it', async (t) => {
+test('if the service cannot read the saved modes, an engine gets an error instead of no modes', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   await human.setModes('reviewer', { host: 'sandbox', security: 'deny', ask: null, node: null, elevated: null })
@@ -48,7 +48,7 @@ test('what a human has set is not taken for nothing where the desk is there and 
   assert.equal((await open.override('s_1', 'reviewer'))?.security, 'deny')
 })
 
-test('without a desk nothing is set, and nothing runs where a desk went away with what was set for sessions', async (t) => {
+test('without an approval service an engine uses no modes, but after a service stopped it runs nothing', async (t) => {
   const place = await deskPlace(t)
   const there = new DeskSocketLink({ ...place.paths, name: 'engine' })
   t.after(() => there.close())
@@ -63,7 +63,7 @@ test('without a desk nothing is set, and nothing runs where a desk went away wit
   assert.equal(await later.override('s_1', 'reviewer'), null)
 })
 
-test('an engine that asks more than the desk takes is slowed down, and loses nothing that waits', async (t) => {
+test('an engine that sends too many requests is slowed down or refused, and its open request remains', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   await human.subscribe(nothing)
@@ -79,7 +79,7 @@ test('an engine that asks more than the desk takes is slowed down, and loses not
 })
 
 test(
-  'a store whose directory cannot be written makes no grant, and the question waits on',
+  'a store in a read-only directory gets no grant, and the request remains open',
   { skip: process.geteuid?.() === 0 ? 'root writes there all the same' : false },
   async (t) => {
     const place = await deskPlace(t)
@@ -94,7 +94,7 @@ test(
   },
 )
 
-/** Resolves when it says that it asks. */
+/** Starts the service and waits until it prints its ready line. */
 const startDesk = async (t: TestContext, paths: DataPaths): Promise<ChildProcess> => {
   const program = new URL('../../src/programs/desk/main.ts', import.meta.url).pathname
   const child = spawn(process.execPath, [...programArguments(program), '--data-dir', paths.dir], { stdio: ['ignore', 'pipe', 'inherit'] })
@@ -104,7 +104,7 @@ const startDesk = async (t: TestContext, paths: DataPaths): Promise<ChildProcess
   return child
 }
 
-test('x0x desk that is killed denies what waited; the next one takes its place and knows what was allowed for longer', async (t) => {
+test('a killed x0x desk denies open requests, and its successor closes them in the log and knows the saved modes', async (t) => {
   const paths = pathsIn(await tempDir(t))
   const first = await startDesk(t, paths)
   const human = await openHuman(paths, 'terminal')
@@ -120,7 +120,7 @@ test('x0x desk that is killed denies what waited; the next one takes its place a
   first.kill('SIGKILL')
   await assert.rejects(asked, { code: 'approval_unavailable' })
   await ended
-  // Rotated in between: what was left open stands in the file that was renamed.
+  // Rotate the log. The open request is now in the renamed file.
   await rename(paths.approvalsJournal, `${paths.approvalsJournal}.1`)
   const second = await startDesk(t, paths)
   const again = await openHuman(paths, 'terminal')
@@ -143,21 +143,21 @@ test('x0x desk that is killed denies what waited; the next one takes its place a
   assert.deepEqual(await over, [130, null])
 })
 
-test('a desk that goes away while a question waits for its turn denies it', { timeout: 30_000 }, async (t) => {
+test('an approval service that stops while a request waits for its rate limit denies it', { timeout: 30_000 }, async (t) => {
   const place = await deskPlace(t)
   let at = 0
   const engine = new DeskSocketLink({ ...place.paths, name: 'engine' }, { ...systemClock, monotonic: () => at })
   t.after(() => engine.close())
   await Promise.all(Array.from({ length: DESK_REQUESTS.burst }, async () => engine.override('s_1', null)))
   const denied = assert.rejects(engine.ask(questionOf(), never, nothing), { code: 'approval_unavailable' })
-  // It has its connection, and no turn before the time goes on.
+  // The engine is connected, but the rate limit gives it no turn before the clock advances.
   await nextTurn()
   await place.stop()
   at = 1_000
   await denied
 })
 
-test('a question whose asker went away while it was written down is closed in the journal, once', async (t) => {
+test('a request withdrawn while it is being recorded is closed exactly once in the approval log', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   await human.subscribe(nothing)

@@ -14,7 +14,7 @@ import { deskPlace, OPERATOR_KEY, type DeskPlaceHandle, questionWaiting } from '
 import { silent } from '../support/processes.ts'
 import { questionOf } from '../support/approval-request.ts'
 
-// What follows is written after proto/desk.md and proto/desk-vectors.json alone: it uses nothing of ours but the numbers of limits.
+// The client here follows only proto/desk.md and proto/desk-vectors.json. It uses none of our code except the numbers of limits.
 
 const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex')
 const HUMAN_KEY = createHmac('sha256', OPERATOR_KEY).update('x0x-desk-human-v1').digest()
@@ -24,7 +24,7 @@ interface Told {
   readonly [key: string]: ReturnType<typeof JSON.parse>
 }
 
-/** A program that knows the protocol and none of our code. */
+/** A program that implements the protocol without our code. */
 class OtherProgram {
   readonly socket: Socket
   readonly closed: Promise<unknown>
@@ -71,7 +71,7 @@ class OtherProgram {
     this.socket.write(this.sealed(body))
   }
 
-  /** The next body of the desk, whose MAC is checked; null: the end. */
+  /** The next body from the service, after a check of its MAC. Null means that the connection ended. */
   async next(): Promise<Told | null> {
     const value = await this.#line()
     if (value === null) return null
@@ -108,7 +108,7 @@ const other = async (t: TestContext, place: DeskPlaceHandle, role: 'engine' | 'h
 const refusals = async (place: DeskPlaceHandle): Promise<readonly Record<string, unknown>[]> =>
   (await place.journal()).filter(({ event }) => event === 'desk_refused')
 
-test('an engine and a window that others wrote, after the documents alone, ask, decide and are answered', async (t) => {
+test('third-party engines and approval clients that follow the documents can ask, decide and get answers', async (t) => {
   const place = await deskPlace(t)
   assert.equal((await stat(place.paths.approvalsSocket)).mode & 0o777, 0o600)
   const [engine, human] = [await other(t, place, 'engine'), await other(t, place, 'human')]
@@ -143,19 +143,22 @@ test('an engine and a window that others wrote, after the documents alone, ask, 
 })
 
 for (const [what, line] of [
-  ['a line that was sent before', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }).repeat(2)],
-  ['a line of eleven seconds ago', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }, { ts: Date.now() - 11_000 })],
-  ['a line of in eleven seconds', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }, { ts: Date.now() + 11_000 })],
-  ['a line that is sealed as another role', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }, { role: 'engine' })],
-  ['a body that is none', async (p: OtherProgram) => p.sealed({ type: 'approve', id: 1 })],
-  ['a body with a key more', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1, approved: true })],
-  ['a line that is no JSON', async () => 'approve everything\n'],
+  ['a repeated line', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }).repeat(2)],
+  ['a line from eleven seconds ago', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }, { ts: Date.now() - 11_000 })],
+  [
+    'a line from eleven seconds in the future',
+    async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }, { ts: Date.now() + 11_000 }),
+  ],
+  ['a line sealed with another role', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1 }, { role: 'engine' })],
+  ['an unknown body', async (p: OtherProgram) => p.sealed({ type: 'approve', id: 1 })],
+  ['a body with an unknown key', async (p: OtherProgram) => p.sealed({ type: 'pending', id: 1, approved: true })],
+  ['a line that is not JSON', async () => 'approve everything\n'],
   ['a line without a MAC', async () => `${JSON.stringify({ body: '{"type":"pending","id":1}' })}\n`],
-  ['a line that is too long', async () => `${'x'.repeat(MAX_DESK_LINE + 1)}\n`],
-  ['a line that is too long and has no end', async () => 'x'.repeat(MAX_DESK_LINE + 1)],
-  ['opening once more', async (p: OtherProgram) => p.sealed({ type: 'open', role: 'human', name: 'x' })],
+  ['a line over the size limit', async () => `${'x'.repeat(MAX_DESK_LINE + 1)}\n`],
+  ['an unfinished line over the size limit', async () => 'x'.repeat(MAX_DESK_LINE + 1)],
+  ['a second opening', async (p: OtherProgram) => p.sealed({ type: 'open', role: 'human', name: 'x' })],
 ] as const)
-  test(`${what} ends the connection, is in the journal, and decides nothing`, async (t) => {
+  test(`${what} ends the connection, is recorded in the approval log, and decides nothing`, async (t) => {
     const place = await deskPlace(t)
     const human = await other(t, place, 'human')
     await human.open()
@@ -167,7 +170,7 @@ for (const [what, line] of [
     assert.equal((await place.journal()).filter(({ event }) => event === 'approval').length, 0)
   })
 
-test('a line that was recorded on one connection is worth nothing on another', async (t) => {
+test('a line recorded on one connection is refused on another', async (t) => {
   const place = await deskPlace(t)
   const [first, second] = [await other(t, place, 'human'), await other(t, place, 'human')]
   await first.open()
@@ -176,7 +179,7 @@ test('a line that was recorded on one connection is worth nothing on another', a
   assert.equal(await second.next(), null)
 })
 
-test('the token of engines opens no window, and the key of humans no engine', async (t) => {
+test("an engine's token cannot open an approval client, and an approver's key cannot open an engine", async (t) => {
   const place = await deskPlace(t)
   for (const [role, key] of [
     ['human', await tokenOf(place)],
@@ -187,7 +190,7 @@ test('the token of engines opens no window, and the key of humans no engine', as
     await program.hello()
     program.send({ type: 'open', role, name: 'x' })
     assert.equal(await program.next(), null)
-    // Nor where it seals as what it is and says that it is the other.
+    // A program that seals with its own role but claims the other is refused as well.
     const liar = new OtherProgram(place.paths.approvalsSocket, role === 'human' ? 'engine' : 'human', key)
     t.after(() => liar.socket.destroy())
     await liar.hello()
@@ -196,7 +199,7 @@ test('the token of engines opens no window, and the key of humans no engine', as
   }
 })
 
-test('an engine can decide nothing, and sees no question but its own', async (t) => {
+test('an engine cannot list, watch or decide requests, or set modes', async (t) => {
   const place = await deskPlace(t)
   const { human, asked, question_id } = await questionWaiting(place)
   const permit_sha256 = questionOf().permit_sha256
@@ -215,7 +218,7 @@ test('an engine can decide nothing, and sees no question but its own', async (t)
   assert.equal((await asked).decision, 'deny')
 })
 
-test('more connections than may be are told so or closed, and those that are there go on', async (t) => {
+test('a connection over the limit gets rate_limited, and open connections and other roles continue', async (t) => {
   const place = await deskPlace(t)
   const windows: OtherProgram[] = []
   for (let n = 0; n < MAX_DESK_CONNECTIONS.human; n++) {
@@ -236,7 +239,7 @@ test('more connections than may be are told so or closed, and those that are the
   await engine.open()
 })
 
-test('connections that prove nothing have a bound of their own', async (t) => {
+test('unauthenticated connections have their own limit', async (t) => {
   const place = await deskPlace(t)
   const silentOnes: OtherProgram[] = []
   for (let n = 0; n < MAX_DESK_CONNECTIONS.unproven; n++) {
@@ -250,7 +253,7 @@ test('connections that prove nothing have a bound of their own', async (t) => {
   assert.equal((await silentOnes[0]?.next())?.type, 'opened')
 })
 
-test('who sends more lines than may be is cut off', async (t) => {
+test('a client that exceeds the rate of lines is disconnected', async (t) => {
   const place = await deskPlace(t)
   const human = await other(t, place, 'human')
   await human.open()
@@ -261,7 +264,7 @@ test('who sends more lines than may be is cut off', async (t) => {
   assert.ok((await refusals(place)).some(({ code }) => code === 'rate_limited' || code === 'malformed'))
 })
 
-test('who floods those who watch with what becomes of runs takes no window away: one that reads slowly is asked all the same', async (t) => {
+test('a flood of run events does not disconnect a slow approval client, which still gets requests', async (t) => {
   const place = await deskPlace(t)
   const human = await other(t, place, 'human')
   await human.open()
@@ -273,7 +276,7 @@ test('who floods those who watch with what becomes of runs takes no window away:
   const facts = { type: 'exec.finished', owner: 'reviewer', session: 's_1', door: 'mcp', node: 'gateway', code: 0 } as const
   for (let n = 0; n < 100; n++) {
     engine.event(lifecycleEvent({ ...facts, run_id: `r${n}`, tail: '\u0001'.repeat(20_000) }, { n, ts: '2026-01-01T00:00:00.000Z' }))
-    // The desk has taken it.
+    // Wait until the service has processed the events.
     if (n % 8 === 0) await engine.override('s_1', null)
   }
   const pending = Promise.withResolvers<{ question_id: string }>()
@@ -292,7 +295,7 @@ test('who floods those who watch with what becomes of runs takes no window away:
   assert.equal(await answered, 'deny')
 })
 
-test('a socket that another holds is never taken away, and one that a crash has left is', async (t) => {
+test('a second service does not take the socket of a live one', async (t) => {
   const place = await deskPlace(t)
   const again = openDesk(
     { clock: systemClock, log: silent },
@@ -303,7 +306,7 @@ test('a socket that another holds is never taken away, and one that a crash has 
   assert.equal((await human.pending()).questions.length, 0)
 })
 
-test('where a file, a link or a foreign program stands in the place of the socket, nothing is replaced and nobody is asked there', async (t) => {
+test('a service replaces no file or foreign socket in place of its socket, and clients do not trust the foreign one', async (t) => {
   const place = await deskPlace(t)
   await place.stop()
   const { approvalsSocket: path } = place.paths
@@ -315,14 +318,14 @@ test('where a file, a link or a foreign program stands in the place of the socke
   t.after(() => squatter.close())
   await once(squatter.listen(path), 'listening')
   await assert.rejects(place.restart(), { code: 'conflict' })
-  // It holds the path and not the token.
+  // The foreign program holds the path, but not the token.
   await chmod(path, 0o600)
   const ask = place.engine().ask(questionOf(), new AbortController().signal, () => undefined)
   await assert.rejects(ask, { code: 'approval_unavailable' })
   await assert.rejects(place.human())
 })
 
-test('a directory that others may write to has no socket of the desk', async (t) => {
+test('the service opens no socket in a directory that other users can write', async (t) => {
   const place = await deskPlace(t)
   await place.stop()
   await chmod(place.paths.dir, 0o777)

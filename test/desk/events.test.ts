@@ -24,7 +24,7 @@ const event = (n: number): LifecycleEvent =>
     { n, ts: '2026-01-01T00:00:00.000Z' },
   )
 
-test('whoever watches or listens hears of the runs of engines, and an engine hears nothing', async (t) => {
+test('subscribers and listeners get the run events of engines', async (t) => {
   const place = await deskPlace(t)
   const [watching, listening] = [await place.human('page'), await place.human('events')]
   const [seen, heard] = [Promise.withResolvers<ApprovalServiceEvent>(), Promise.withResolvers<ApprovalServiceEvent>()]
@@ -37,7 +37,7 @@ test('whoever watches or listens hears of the runs of engines, and an engine hea
   assert.deepEqual(await heard.promise, { type: 'event', event: event(1) })
 })
 
-test('B20: who only listens is nobody who could decide: what is asked falls back, and is not told to him', async (t) => {
+test('B20: a listener is not an approver, so requests use the fallback and the listener does not see them', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human('events')
   const news: ApprovalServiceEvent[] = []
@@ -47,7 +47,7 @@ test('B20: who only listens is nobody who could decide: what is asked falls back
   assert.deepEqual(news, [])
 })
 
-test('what a run writes while it goes on is told to the window that follows it, and to nobody else', async (t) => {
+test('only the approval client that follows a run gets its output events', async (t) => {
   const place = await deskPlace(t)
   const [page, terminal, listening] = [await place.human('page'), await place.human('terminal'), await place.human('events')]
   const news: Record<string, string[]> = { page: [], terminal: [], listening: [] }
@@ -66,14 +66,14 @@ test('what a run writes while it goes on is told to the window that follows it, 
   const told = Promise.withResolvers<readonly string[]>()
   engine.serve({ running: [], follow: told.resolve })
   engine.event({ ...facts, type: 'exec.started', tail: null, code: null })
-  // What the desk was told before this is known to it.
+  // Wait until the service has processed the events so far.
   await engine.override('s_1', null)
   assert.deepEqual(
     (await page.follow([runOf(event(1))])).map(({ type, run_id }) => [type, run_id]),
     [['exec.started', 'r1']],
   )
   assert.deepEqual(await told.promise, [runOf(event(1))])
-  // More than the desk is told of: how a run ended is told in any case.
+  // More output events than the service accepts. The finished event always arrives.
   for (let n = 0; n < 40; n++) engine.event({ ...facts, type: 'exec.output', n, code: null })
   engine.event(event(41))
   await over.promise
@@ -82,7 +82,7 @@ test('what a run writes while it goes on is told to the window that follows it, 
   assert.ok(news['page']!.length > 2 && news['page']!.length < 40)
 })
 
-test('an engine hears of its own runs alone, whenever somebody begins to look or nobody does any more, also behind a new start of the desk', async (t) => {
+test('an engine hears which of its runs are followed, at each change and after a restart of the service', async (t) => {
   const place = await deskPlace(t)
   const { code: _, tail: __, ...facts } = event(1)
   const started = (run_id: string): LifecycleEvent => ({ ...facts, type: 'exec.started', run_id, code: null, tail: null })
@@ -103,7 +103,7 @@ test('an engine hears of its own runs alone, whenever somebody begins to look or
   const [first, second] = [await place.human('first'), await place.human('second')]
   await first.follow([mine, 'nobody has it'])
   assert.deepEqual(await one.next(1), [mine])
-  // Somebody else begins to look: whatever it has written is to be told again.
+  // A second follower causes the engine to send the output so far again.
   await second.follow([mine, other])
   assert.deepEqual([await one.next(2), await two.next(1)], [[mine], [other]])
   await first.follow([])

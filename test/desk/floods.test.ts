@@ -23,7 +23,7 @@ import { questionOf } from '../support/approval-request.ts'
 
 const never = new AbortController().signal
 const nothing = (): void => undefined
-/** Questions that wait, and what was too much of them. */
+/** A queue of requests with the flood counter for refused ones. */
 const counting = () => {
   const components = { clock: new ManualClock(), log: silent }
   const waiting = new ApprovalRequestQueue(components)
@@ -37,7 +37,7 @@ const counting = () => {
 }
 const of = (label: string) => questionOf({ asker: { kind: 'local', label } })
 
-test('an asker has 16 questions that wait, and the next is counted and takes nothing from those', () => {
+test('a requester has at most 16 open requests, and the others are refused and counted', () => {
   assert.equal(MAX_QUESTIONS_OF_ASKER, 16)
   const { waiting, floods, take } = counting()
   for (let n = 0; n < MAX_QUESTIONS_OF_ASKER; n++) assert.equal(take(`q_${n}`, of('loud')), true)
@@ -51,7 +51,7 @@ test('an asker has 16 questions that wait, and the next is counted and takes not
   assert.equal(take('again', of('loud')), true)
 })
 
-test('all askers together have 256 questions that wait, and one that calls itself by ever new names takes no memory', () => {
+test('all requesters together have at most 256 open requests, and many names do not use unbounded memory', () => {
   const { floods, take } = counting()
   let taken = 0
   for (let n = 0; n < 5_000; n++) if (take(`q_${n}`, of(`name ${n}`))) taken += 1
@@ -63,7 +63,7 @@ test('all askers together have 256 questions that wait, and one that calls itsel
   )
 })
 
-test('long questions of one asker leave room for those of others', () => {
+test('long requests of one requester leave room for those of others', () => {
   const waiting = new ApprovalRequestQueue({ clock: new ManualClock() })
   const half = MAX_WAITING_JSON_OF_ASKER / 2
   assert.deepEqual(
@@ -73,7 +73,7 @@ test('long questions of one asker leave room for those of others', () => {
   assert.equal(waiting.take('d', of('other'), half), true)
 })
 
-test('long questions of all askers together have 512 KiB', () => {
+test('long requests of all requesters share 512 KiB', () => {
   const waiting = new ApprovalRequestQueue({ clock: new ManualClock() })
   const bytes = MAX_WAITING_JSON_OF_ASKER / 2
   let taken = 0
@@ -81,7 +81,7 @@ test('long questions of all askers together have 512 KiB', () => {
   assert.equal(taken, Math.floor((512 * 1024) / bytes))
 })
 
-test('a caller that calls itself by the names of others, or by ever new ones, leaves their places to them', () => {
+test('a client that claims the names of others, or many names, does not use their places', () => {
   const waiting = new ApprovalRequestQueue({ clock: new ManualClock() })
   const agent_id = 'c'.repeat(64)
   const claimed = (label: string) => questionOf({ door: 'stdio', asker: { kind: 'local', label } })
@@ -98,7 +98,7 @@ test('a caller that calls itself by the names of others, or by ever new ones, le
   }
 })
 
-test('a caller is one by its session, however it calls itself, and others are shown beside it', () => {
+test('requests of one session count together under any name, and other sessions still have room', () => {
   const waiting = new ApprovalRequestQueue({ clock: new ManualClock() })
   const claimed = (session_id: string, label: string) => questionOf({ door: 'stdio', session_id, asker: { kind: 'local', label } })
   let taken = 0
@@ -107,7 +107,7 @@ test('a caller is one by its session, however it calls itself, and others are sh
   assert.equal(waiting.take('quiet', claimed('s_quiet', 'name 0'), 100), true)
 })
 
-test('one agent is one caller by all its machines and servers, and sessions leave half of all places to agents', () => {
+test('an agent counts once over all its machines and servers, and sessions have a limit that leaves room for agents', () => {
   const waiting = new ApprovalRequestQueue({ clock: new ManualClock() })
   const agent_id = 'c'.repeat(64)
   const ofMesh = (n: number) =>
@@ -124,7 +124,7 @@ test('one agent is one caller by all its machines and servers, and sessions leav
   assert.equal(taken(ofServer), MAX_QUESTIONS_OF_ASKER)
 })
 
-test('a flood of one caller of an engine leaves turns and places to a quiet one', async (t) => {
+test('a flood from one session of an engine leaves room for requests of another session', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   const engine = place.engine()
@@ -134,7 +134,7 @@ test('a flood of one caller of an engine leaves turns and places to a quiet one'
     if (news.type !== 'question' || news.question.session_id !== 's_quiet') return
     void human.decide({ question_id: news.question_id, permit_sha256: quiet.permit_sha256, decision: 'allow_once' })
   })
-  // A flood that goes on for as long as it is looked at: what is refused is asked again.
+  // An endless flood that repeats each refused request.
   const flood = Array.from({ length: 4 * DESK_REQUESTS.burst }, async (_, n) => {
     const loud = questionOf({ door: 'stdio', session_id: 's_loud', asker: { kind: 'local', label: `name ${n}` } })
     while (!ending.signal.aborted) {
@@ -149,7 +149,7 @@ test('a flood of one caller of an engine leaves turns and places to a quiet one'
   await Promise.all(flood)
 })
 
-test('a host that asks for approvals is counted itself, whoever it says has asked it', () => {
+test('a host that forwards requests counts as one requester for all agents that it names', () => {
   const { floods, take } = counting()
   const mesh = (digit: string) => ({ kind: 'mesh', agent_id: digit.repeat(64), machine_id: digit.repeat(64), name: null }) as const
   const ofHost = (asker: string) => questionOf({ door: 'mesh', asker: mesh(asker), target: { host: 'node', agent_id: 'e'.repeat(64) } })
@@ -163,7 +163,7 @@ test('a host that asks for approvals is counted itself, whoever it says has aske
   assert.equal(take('own', questionOf({ door: 'mesh', asker: mesh('a') })), true)
 })
 
-test('an asker whose questions are denied one by one is slowed down all the same', () => {
+test('a requester whose requests are denied one after another still has a rate limit', () => {
   const clock = new ManualClock()
   const waiting = new ApprovalRequestQueue({ clock })
   const ask = (id: string): boolean => {
@@ -175,7 +175,7 @@ test('an asker whose questions are denied one by one is slowed down all the same
   assert.equal(ask('more'), false)
 })
 
-test('a flood is one line with a count for humans and in the journal, and what waited before is still there', async (t) => {
+test('a flood is one counted line for approvers and in the approval log, and earlier requests remain', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   const news: ApprovalServiceEvent[] = []
@@ -190,7 +190,7 @@ test('a flood is one line with a count for humans and in the journal, and what w
   const onPending = (): void => {
     if (++count === MAX_QUESTIONS_OF_ASKER) shown.resolve()
   }
-  // Which of them are shown is chance: their store is read at once.
+  // Which of these requests are shown depends on timing, because they read the store at the same time.
   const loud = Array.from({ length: 40 }, async () => {
     const answer = await place.link.ask(of('loud'), ending.signal, onPending).catch(() => null)
     if (denied.push(answer?.decision) === 40 - MAX_QUESTIONS_OF_ASKER) all.resolve()
@@ -214,7 +214,7 @@ test('a flood is one line with a count for humans and in the journal, and what w
   )
 })
 
-test('a flood by ever new and long names hides nothing of what waits from humans', async (t) => {
+test('a flood with many long names does not hide open requests from approvers', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   await human.subscribe(nothing)
@@ -233,7 +233,7 @@ test('a flood by ever new and long names hides nothing of what waits from humans
   await Promise.all([waits, ...asked])
 })
 
-test('what is too long for a human to read whole is denied and never shown, and a list may still allow it', async (t) => {
+test('a request too long to show is denied without asking, but an allowlist can still allow it', async (t) => {
   const place = await deskPlace(t)
   const human = await place.human()
   const news: ApprovalServiceEvent[] = []

@@ -14,7 +14,7 @@ import { NO_DISK, smallDisk } from '../support/small-disk.ts'
 const never = new AbortController().signal
 const nothing = (): void => undefined
 
-/** Takes every byte that is left, those in the last page of the journal too. */
+/** Uses every free byte of the disk, including those in the last page of the log. */
 const fill = async (path: string, human: ApprovalClient): Promise<void> => {
   const file = await open(path, 'w')
   try {
@@ -28,7 +28,7 @@ const fill = async (path: string, human: ApprovalClient): Promise<void> => {
   for (let n = 0; (await human.setModes('s_0', null).catch(() => null)) !== null; n++) assert.ok(n < 64, 'there is room without end')
 }
 
-test('on a full disk everything is denied and said, nothing is cut, and it goes on when there is room', async (t) => {
+test('on a full disk every request is denied, the store stays intact, and requests work again when there is space', async (t) => {
   const dir = await smallDisk(t, 1_024)
   if (dir === null) return t.skip(NO_DISK)
   const place = await deskPlace(t, { dir })
@@ -46,7 +46,7 @@ test('on a full disk everything is denied and said, nothing is cut, and it goes 
   const second = await wait(other)
   const before = await readFile(place.paths.approvals, 'utf8')
   await fill(join(dir, 'full'), human)
-  // A use of a grant that cannot be counted is none; a decision that cannot be written is none; and no grant is left of it.
+  // A use that cannot be counted and a decision that cannot be written have no effect and leave no grant.
   await assert.rejects(place.link.ask(questionOf(), never, nothing), { code: 'approval_unavailable', message: /cannot be written/ })
   await assert.rejects(human.decide({ ...second.decided, decision: 'allow_always' }))
   await assert.rejects(human.allowlist('allowlist_add', 'reviewer', '/usr/bin/git'))
@@ -54,7 +54,7 @@ test('on a full disk everything is denied and said, nothing is cut, and it goes 
   assert.equal((await second.asked).decision, 'deny')
   assert.equal(await readFile(place.paths.approvals, 'utf8'), before)
   await rm(join(dir, 'full'))
-  // Until it has looked again.
+  // The first request may fail until the service checks the disk again.
   const third = await wait(other).catch(async () => wait(other))
   await human.decide({ ...third.decided, decision: 'allow_once' })
   assert.equal((await third.asked).decision, 'allow')
@@ -63,13 +63,13 @@ test('on a full disk everything is denied and said, nothing is cut, and it goes 
     assert.equal((await human.grants())[0]?.uses_left, left)
   }
   assert.equal(readStore(await readFile(place.paths.approvals), 'file').grants.length, 1)
-  // A line that the disk cut off is none, and is marked as that.
+  // A line that the full disk cut off is invalid and marked as such.
   const lines = (await readFile(place.paths.approvalsJournal, 'utf8')).split('\n').map((line) => parseLine(Buffer.from(line)))
   const approved = lines.filter((line) => line?.event === 'approval' && line.reason.startsWith('always'))
   assert.equal(approved.length, 1, 'no line says of a grant that it is there where it is not')
 })
 
-test('a decision whose line cannot be written leaves no grant, where the store could be', async (t) => {
+test('a decision that cannot be logged leaves no grant, even if the store can be written', async (t) => {
   const [store, journal] = [await smallDisk(t, 1_024), await smallDisk(t, 1_024)]
   if (store === null || journal === null) return t.skip(NO_DISK)
   const place = await deskPlace(t, { dir: store, journal })

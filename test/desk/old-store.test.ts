@@ -10,12 +10,12 @@ import { runCli } from '../support/fake-daemon.ts'
 const never = new AbortController().signal
 const nothing = (): void => undefined
 
-/** A desk with a store that release 0.2.0 wrote. */
+/** An approval service with a store that release 0.2.0 wrote. */
 const oldPlace = async (t: TestContext) => {
   const place = await deskPlace(t)
   await copyFile(new URL('stores/exec-approvals-0.2.0.json', import.meta.url), place.paths.approvals)
   await chmod(place.paths.approvals, 0o600)
-  // The grant was made an hour ago.
+  // Set the creation time of the grant to an hour ago.
   const now = Date.now()
   await place.writeStore((store) => Object.assign(store['grants'][0], { created_at_ms: now - 3_600_000, expires_at_ms: now + 86_400_000 }))
   await place.restart()
@@ -32,7 +32,7 @@ const REMEDIES = [
   'x0x exec-mode off --saved --agent courier',
 ]
 
-test('the doctor and the list name every row of an old store that does not count, with the command that restores it', async (t) => {
+test('the doctor and the list name each ineffective row of an old store and the command that restores it', async (t) => {
   const place = await oldPlace(t)
   const warned = (await deskFindings(place.paths)).filter(({ standing, topic }) => standing === 'warn' && topic === 'approval store')
   assert.deepEqual(
@@ -53,7 +53,7 @@ test('the doctor and the list name every row of an old store that does not count
   assert.match(text, /^has no effect: saved host=sandbox security=deny of reviewer: /m)
 })
 
-test('no agent may do more by an old store than before: one with saved modes runs nothing, with a desk and without', async (t) => {
+test('an old store allows no agent more than before, and an agent with saved modes runs nothing, with or without a service', async (t) => {
   const place = await oldPlace(t)
   const human = await place.human()
   await human.subscribe(nothing)
@@ -64,7 +64,7 @@ test('no agent may do more by an old store than before: one with saved modes run
   }
   const answer = await place.link.ask(questionOf({ session_id: 's_1', security: 'full' }), never, nothing)
   assert.deepEqual([answer.decision, answer.by], ['deny', 'desk'])
-  // The grant counts no more: a human is asked.
+  // The old grant has no effect, so the service asks an approver.
   const pending = Promise.withResolvers<unknown>()
   const ending = new AbortController()
   const asked = place.link.ask(questionOf({ asker: { kind: 'local', label: 'other' } }), ending.signal, pending.resolve)
@@ -75,7 +75,7 @@ test('no agent may do more by an old store than before: one with saved modes run
   await assert.rejects(place.engine().override('s_1', 'reviewer'), saved)
 })
 
-test('each command that the list names does what it says, and then the agents run as the row of the store says', async (t) => {
+test('the listed commands work and move the old modes into the rows of the store', async (t) => {
   const place = await oldPlace(t)
   for (const line of REMEDIES.flatMap((remedy) => remedy.split(' && '))) {
     const argv = line.replaceAll("'", '').split(' ').slice(1)
