@@ -26,14 +26,14 @@ const checkAcl = async (t: TestContext, text: string) => {
   return { ...result, file, dir }
 }
 
-test('a good ACL and no configuration are well, and nothing is made', async (t) => {
+test('--check accepts a good ACL without a configuration file and creates no files', async (t) => {
   const { status, stdout, dir } = await checkAcl(t, acl())
   assert.equal(status, 0, stdout)
   assert.match(stdout, /ok {4}ACL .*: exec enabled, 1 allow entry, 1 command/)
   assert.deepEqual(await readdir(dir), ['acl.toml'])
 })
 
-test('what share_with_group would refuse to open speaks against a start, and what it opens does not', async (t) => {
+test('--check reports a file that share_with_group cannot open to the group, but not one that it can', async (t) => {
   const dir = await tempDir(t)
   const [data, config, token] = [join(dir, 'data'), join(dir, 'config.toml'), join(dir, 'data', 'api-token')]
   await mkdir(data, { mode: 0o700 })
@@ -48,7 +48,7 @@ test('what share_with_group would refuse to open speaks against a start, and wha
   assert.match(refused.stdout, /fail {2}group .*api-token is not opened to the group: it has another name, as a hard link; .*: mv /)
 })
 
-test('groups that are wrong are told by file, line and key, each problem on its own, by what checks before a start and by the doctor', async (t) => {
+test('--check and --doctor report each problem of groups.toml with file, line and key', async (t) => {
   const data = join(await tempDir(t), 'data')
   const file = join(data, 'groups.toml')
   await mkdir(data, { mode: 0o700 })
@@ -66,7 +66,7 @@ test('groups that are wrong are told by file, line and key, each problem on its 
       [6, /other: /],
     ] as const)
       assert.match(stdout, new RegExp(`fail {2}groups +\\S+/groups\\.toml:${line}: ${says.source}`))
-    // What they mean is looked at when all are lists of words.
+    // References and ranges are checked only if all groups are lists of words.
     const circle = await tell(flag, '[groups]\nweb = ["@web"]\ndb = ["@none"]\nx = ["db[3-1]"]\n')
     assert.match(circle.stdout, /groups\.toml:2: groups\.web: this group contains itself: @web has @web\n/)
     assert.match(circle.stdout, /groups\.toml:3: groups\.db: unknown group @none\n/)
@@ -76,7 +76,7 @@ test('groups that are wrong are told by file, line and key, each problem on its 
   }
 })
 
-test('a socket of syslog that is not there does not keep a daemon from starting, and is told', async (t) => {
+test('a missing syslog socket is reported, but does not prevent a start', async (t) => {
   const dir = await tempDir(t)
   await writeFile(join(dir, 'config.toml'), 'syslog = "no-socket"\notlp = "http://collector.example:4318/v1/traces"\n', { mode: 0o600 })
   const { status, stdout } = await runDaemonCommand(['--check', '--data-dir', join(dir, 'data'), '--config', join(dir, 'config.toml')])
@@ -85,7 +85,7 @@ test('a socket of syslog that is not there does not keep a daemon from starting,
   assert.match(stdout, /config\.toml:2: otlp: must be an address on this machine/)
 })
 
-test('a bad ACL file is refused with its place and reason: missing key, bad hex, unknown template', async (t) => {
+test('--check refuses a bad ACL file with the position and the reason', async (t) => {
   const cases = [
     { text: acl({ head: 'enabled = true' }), line: 1, says: /audit_log_path/ },
     { text: acl().replace(/^agent_id.*\n/m, ''), line: 5, says: /agent_id/ },
@@ -110,7 +110,7 @@ test('a bad ACL file is refused with its place and reason: missing key, bad hex,
   assert.ok(started.stdout.includes(`fail  ACL`) && started.stdout.includes(`${started.file}:1:`), started.stdout)
 })
 
-test('every problem of configuration and ACL is told at once', async (t) => {
+test('--check reports all problems of the configuration and the ACL together', async (t) => {
   const dir = await tempDir(t)
   const [config, file] = [join(dir, 'config.toml'), join(dir, 'acl.toml')]
   await writeFile(config, 'api_prot = 1\nmdns = "yes"\n')
@@ -134,14 +134,14 @@ test('every problem of configuration and ACL is told at once', async (t) => {
   assert.ok(failures.filter(({ topic }) => topic === 'ACL').length >= 3, stdout)
 })
 
-test('a missing ACL is a choice at its default place and a mistake where it was named', async (t) => {
+test('--check refuses an ACL file that is named but missing', async (t) => {
   const dir = await tempDir(t)
   const named = await runDaemonCommand(['--check', '--data-dir', dir, '--exec-acl', join(dir, 'none.toml')])
   assert.equal(named.status, 2)
   assert.match(named.stdout, /none\.toml/)
 })
 
-test('a data directory that others may enter is refused with what mends it', async (t) => {
+test('--check refuses a data directory that other users can enter, and shows the command that fixes it', async (t) => {
   const dir = join(await tempDir(t), 'data')
   await mkdir(dir)
   await chmod(dir, 0o755)
@@ -150,7 +150,7 @@ test('a data directory that others may enter is refused with what mends it', asy
   assert.match(stdout, new RegExp(`chmod 700 ${dir}`))
 })
 
-test('flags that make no sense end with 2, one line, and nothing on stdout', async () => {
+test('invalid flags give exit status 2, a message on stderr and no output on stdout', async () => {
   for (const argv of [['--exec-alc', 'x'], ['--chekc'], ['extra'], ['--check', '--doctor'], ['--name', '../x']]) {
     const { status, stdout, stderr } = await runDaemonCommand(argv)
     assert.equal(status, 2, argv.join(' '))
@@ -159,12 +159,12 @@ test('flags that make no sense end with 2, one line, and nothing on stdout', asy
   }
 })
 
-test('--help and --version answer on stdout', async () => {
+test('--help and --version write to stdout', async () => {
   assert.match((await runDaemonCommand(['--help'])).stdout, /--exec-acl[\s\S]*Examples:/)
   assert.match((await runDaemonCommand(['--version'])).stdout, /^x0xd \d+\.\d+\.\d+\n$/)
 })
 
-test('the doctor names each part of an installation that is not there yet, and finds it well', async (t) => {
+test('on a machine without an installation the doctor reports each part and finds no problem', async (t) => {
   const dir = join(await tempDir(t), 'data')
   const { status, stdout } = await runDaemonCommand([
     '--doctor',
@@ -201,7 +201,7 @@ test('the doctor names each part of an installation that is not there yet, and f
     assert.ok(topics.has(topic), topic)
 })
 
-test('the doctor tells a loose key with the command that mends it', async (t) => {
+test('the doctor reports a key with loose permissions and the command that fixes it', async (t) => {
   const dir = join(await tempDir(t), 'data')
   await mkdir(dir, { mode: 0o700 })
   await writeFile(join(dir, 'agent.key'), `x0x-agent-key-v1\n${'00'.repeat(32)}\n`)
@@ -211,7 +211,7 @@ test('the doctor tells a loose key with the command that mends it', async (t) =>
   assert.match(stdout, /fail {2}agent key .*\n.*-> chmod 0600/)
 })
 
-test('a bootstrap address of the machine itself is a warning, and one of another machine is none', async (t) => {
+test('the doctor warns about a bootstrap address of this machine, but not of another machine', async (t) => {
   const dir = join(await tempDir(t), 'data')
   const { machineId } = await loadOrCreateMachineKey(dir)
   const checked = async (id: string) =>
@@ -231,7 +231,7 @@ test('a bootstrap address of the machine itself is a warning, and one of another
   assert.doesNotMatch(other.stdout, /warn {2}bootstrap/)
 })
 
-test('the doctor tells a port that is taken', async (t) => {
+test('the doctor reports an API port that another program uses', async (t) => {
   const { createServer } = await import('node:net')
   const server = createServer()
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -242,7 +242,7 @@ test('the doctor tells a port that is taken', async (t) => {
   assert.match(stdout, new RegExp(`fail {2}API port .*127\\.0\\.0\\.1:${port} cannot be taken: EADDRINUSE`))
 })
 
-test('a journal that cannot be written and a missing default_cwd warn before a start and fail the doctor, with what mends them', async (t) => {
+test('an unwritable audit log and a missing default_cwd are warnings in --check and failures in --doctor, with a remedy', async (t) => {
   const dir = await tempDir(t)
   const file = join(dir, 'acl.toml')
   await writeFile(join(dir, 'file'), '')
@@ -268,7 +268,7 @@ test('a journal that cannot be written and a missing default_cwd warn before a s
   }
 })
 
-test('a journal of what is asked that cannot be written warns before a start and fails the doctor', async (t) => {
+test('an unwritable request log is a warning in --check and a failure in --doctor', async (t) => {
   const file = join(await tempDir(t), 'file')
   await writeFile(file, '')
   const dir = join(file, 'data')
@@ -286,13 +286,13 @@ test('a journal of what is asked that cannot be written warns before a start and
   }
 })
 
-test('a journal that others could take away keeps the daemon and rexd from starting', async (t) => {
+test('x0xd and rexd refuse an audit log that other users can replace', async (t) => {
   const dir = await tempDir(t)
   const [open, root] = [join(dir, 'open'), join(dir, 'root')]
   for (const one of [open, join(open, 'private'), root]) await mkdir(one, { mode: 0o700 })
   await chmod(open, 0o775)
   const [file, rexd] = [join(dir, 'acl.toml'), join(dir, 'rexd.toml')]
-  // In it, below one that is private, and in one that would be made.
+  // Directly in the open directory, in a private directory below it, and in one that does not exist yet.
   for (const path of ['exec.log', 'private/exec.log', 'private/new/exec.log'].map((name) => join(open, name))) {
     await writeFile(file, acl({ head: `enabled = true\naudit_log_path = ${JSON.stringify(path)}` }))
     await writeFile(rexd, `[[security.allowed_roots]]\npath = ${JSON.stringify(root)}\n[audit]\npath = ${JSON.stringify(path)}\n`)
@@ -314,7 +314,7 @@ test('a journal that others could take away keeps the daemon and rexd from start
 })
 
 test(
-  'acl check knows that the daemon may be another user, whose directory it is',
+  "acl check accepts that the directory of the log belongs to the daemon's user",
   { skip: process.geteuid?.() === 0 ? false : 'needs root, to give a directory away' },
   async (t) => {
     const dir = await tempDir(t)
@@ -336,7 +336,7 @@ test(
   },
 )
 
-test('an ACL in the data directory that is not read is a warning, with the line that makes it count', async (t) => {
+test('the doctor warns about an unused ACL in the data directory and shows the line that activates it', async (t) => {
   const data = join(await tempDir(t), 'data')
   await mkdir(data, { mode: 0o700 })
   const [file, other] = [join(data, 'exec-acl.toml'), join(data, 'other.toml')]

@@ -14,7 +14,7 @@ import { isAlive } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
 const ID = 'ab'.repeat(32)
-/** A grandchild without parents, in a session of its own, deaf to SIGTERM; prints its pid and leaves the program asleep. */
+/** An orphaned grandchild in a new process session that ignores SIGTERM and prints its PID. The program itself then sleeps. */
 const ESCAPE = `( setsid sh -c "trap '' TERM; echo \\$\\$; exec >/dev/null 2>&1; while :; do sleep 0.1; done" & ) & wait; exec sleep 1000`
 
 const meshOf = async (t: TestContext, config = ''): Promise<{ alice: TestDaemon; bob: TestDaemon; escape: string }> => {
@@ -35,7 +35,7 @@ const meshOf = async (t: TestContext, config = ''): Promise<{ alice: TestDaemon;
 const recordOf = async ({ dir }: TestDaemon): Promise<{ in_force: string; parents: string[] }> =>
   JSON.parse(await readFile(join(dir, 'containment.json'), 'utf8')) as { in_force: string; parents: string[] }
 
-/** Starts the escape on bob; answers the pid of what escapes, and its control group. */
+/** Starts the escaping program on bob. Returns the PID of the escaped process and its control group. */
 const escaping = async ({ alice, escape }: Awaited<ReturnType<typeof meshOf>>) => {
   const running = alice.startCli(['exec', 'bob', '--', escape])
   let text = ''
@@ -44,29 +44,25 @@ const escaping = async ({ alice, escape }: Awaited<ReturnType<typeof meshOf>>) =
   return { running, pid: Number(pid), group: readFileSync(`/proc/${pid}/cgroup`, 'utf8') }
 }
 
-test(
-  'what a run leaves behind dies with a daemon that is killed, and its control groups are gone after the next start',
-  needs.cgroup,
-  async (t) => {
-    const mesh = await meshOf(t)
-    const { bob } = mesh
-    const { running, pid, group } = await escaping(mesh)
-    assert.match(group, /^0::.*\/x0x-[0-9a-f]{16}-[0-9a-f]{16}\/run-\d+$/m)
-    const { in_force, parents } = await recordOf(bob)
-    assert.equal(in_force, 'cgroup')
-    await bob.stop('SIGKILL')
-    await until('the guardian has ended it', () => !isAlive(pid))
-    await until('… and taken the groups away', () => !parents.some(existsSync))
-    await running.finished
-    await bob.start()
-    const next = (await recordOf(bob)).parents
-    assert.ok(next.some(existsSync))
-    await bob.stop()
-    assert.deepEqual([next.filter(existsSync), existsSync(join(bob.dir, 'containment.json'))], [[], false])
-  },
-)
+test('processes that a run left end with a killed daemon, and their control groups disappear', needs.cgroup, async (t) => {
+  const mesh = await meshOf(t)
+  const { bob } = mesh
+  const { running, pid, group } = await escaping(mesh)
+  assert.match(group, /^0::.*\/x0x-[0-9a-f]{16}-[0-9a-f]{16}\/run-\d+$/m)
+  const { in_force, parents } = await recordOf(bob)
+  assert.equal(in_force, 'cgroup')
+  await bob.stop('SIGKILL')
+  await until('the guardian has ended it', () => !isAlive(pid))
+  await until('… and taken the groups away', () => !parents.some(existsSync))
+  await running.finished
+  await bob.start()
+  const next = (await recordOf(bob)).parents
+  assert.ok(next.some(existsSync))
+  await bob.stop()
+  assert.deepEqual([next.filter(existsSync), existsSync(join(bob.dir, 'containment.json'))], [[], false])
+})
 
-test('a program in a control group is asked to end once when its daemon is killed, and has its time', needs.cgroup, async (t) => {
+test('a program in a control group gets one SIGTERM and time to end when its daemon is killed', needs.cgroup, async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const bob = mesh.add('bob')
@@ -86,7 +82,7 @@ test('a program in a control group is asked to end once when its daemon is kille
   assert.equal((await running.finished).status, 255)
 })
 
-test('a leaf that a crash left, with somebody in it and no guardian to help, is ended by the next start', needs.cgroup, async (t) => {
+test('the next start ends the processes in a control group that a crash left, even without a cleanup process', needs.cgroup, async (t) => {
   const mesh = await meshOf(t)
   const { bob } = mesh
   const { running, pid } = await escaping(mesh)
@@ -94,7 +90,7 @@ test('a leaf that a crash left, with somebody in it and no guardian to help, is 
   const children = readFileSync(`/proc/${bob.pid}/task/${bob.pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number)
   const cleanup = children.find((child) => readFileSync(`/proc/${child}/cmdline`, 'latin1').endsWith('x0x-guardian\0'))
   assert.ok(cleanup)
-  // Else it would start another.
+  // A running daemon would start another cleanup process.
   process.kill(bob.pid, 'SIGSTOP')
   process.kill(cleanup, 'SIGKILL')
   await bob.stop('SIGKILL')
@@ -106,10 +102,10 @@ test('a leaf that a crash left, with somebody in it and no guardian to help, is 
   assert.deepEqual(parents.filter(existsSync), [])
 })
 
-test('in a PID namespace, too, nothing outlives a daemon that is killed', needs.bwrap, async (t) => {
+test('with PID namespaces no process survives a killed daemon', needs.bwrap, async (t) => {
   const { alice, bob, escape } = await meshOf(t, 'containment = "pid_namespace"\n')
   const running = alice.startCli(['exec', 'bob', '--', escape])
-  // The number that it prints is the one inside: it is found by what it is.
+  // The printed PID counts only inside the namespace, so find the processes by their parents.
   await running.printed('\n')
   const daemon = bob.pid
   const inside = descendantsOf(daemon).map(({ pid }) => pid)
@@ -119,7 +115,7 @@ test('in a PID namespace, too, nothing outlives a daemon that is killed', needs.
   await running.finished
 })
 
-test('the journal and the doctor say what holds a run together, and a cancelled run leaves nobody', needs.cgroup, async (t) => {
+test('the audit log and the doctor name the containment, and a cancelled run leaves no process', needs.cgroup, async (t) => {
   const mesh = await meshOf(t)
   const { running, pid } = await escaping(mesh)
   const { stdout } = await runDaemonCommand(['--doctor', '--data-dir', mesh.bob.dir])
@@ -138,7 +134,7 @@ test('the journal and the doctor say what holds a run together, and a cancelled 
 })
 
 for (const end of ['a cancelled run', 'a daemon that is killed'] as const)
-  test(`in the weak mode, too, ${end} leaves nobody who has not changed his environment`, async (t) => {
+  test(`with process groups as containment, ${end} leaves no process that kept its environment`, async (t) => {
     const mesh = await meshOf(t, 'containment = "group"\n')
     const { running, pid } = await escaping(mesh)
     t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
@@ -168,7 +164,7 @@ const check = async (t: TestContext, mode: '--check' | '--doctor', entry: string
   return { ...(await runDaemonCommand([mode, ...flags])), flags, file }
 }
 
-test('check and doctor say what would be in force, and why not a stronger one', async (t) => {
+test('--check and --doctor show the containment that would be used, and why no stronger one is', async (t) => {
   for (const mode of ['--check', '--doctor'] as const) {
     const weak = await check(t, mode, '', 'containment = "group"\n')
     assert.match(
@@ -181,7 +177,7 @@ test('check and doctor say what would be in force, and why not a stronger one', 
   }
 })
 
-test('an entry that cannot be enforced keeps the daemon from starting, and names entry and key', async (t) => {
+test('an ACL entry that cannot be enforced prevents the start, and the error names the entry and key', async (t) => {
   const cases: [string, RegExp][] = [
     ['run_as = "x0x-no-such-user"', /:8: exec\.allow\[0\]\.run_as: cannot be enforced on this host for "somebody": /],
     ...(isRoot ? [['run_as = "root"', /\.run_as: .*is root \(uid 0\)/] satisfies [string, RegExp]] : []),
@@ -202,13 +198,13 @@ test('an entry that cannot be enforced keeps the daemon from starting, and names
   }
 })
 
-test('a containment that nobody knows is refused', async (t) => {
+test('an unknown containment is refused', async (t) => {
   const { status, stdout } = await check(t, '--check', '', 'containment = "docker"\n')
   assert.equal(status, 2)
   assert.match(stdout, /config\.toml:1: containment: must be one of auto, cgroup, pid_namespace, group/)
 })
 
-test('a start that is refused leaves no control group behind', needs.cgroup, async (t) => {
+test('a refused start leaves no control groups', needs.cgroup, async (t) => {
   const [mine] = findCgroupPlaces().filter(({ version }) => version === 2)
   const dir = await tempDir(t)
   const data = join(dir, 'data')

@@ -12,7 +12,7 @@ import { tempDir } from '../support/temp-dir.ts'
 const linesOf = async (paths: ReturnType<typeof pathsIn>): Promise<string[]> =>
   (await deskFindings(paths)).map(({ standing, topic, text }) => `${standing} ${topic} ${text}`)
 
-test('the doctor says who would be asked, what waits, and the modes of each agent, and asks nobody itself', async (t) => {
+test('the doctor shows the approvers, open requests and modes of each agent, and asks for no approval', async (t) => {
   const desk = await deskPlace(t)
   await desk.writeStore((store) => (store['agents'] = { 'a\u001b[2J': { ask: 'always' } }))
   const { approvals, approvalsSocket } = desk.paths
@@ -35,7 +35,7 @@ test('the doctor says who would be asked, what waits, and the modes of each agen
   await asked.catch(() => undefined)
 })
 
-test('the doctor names each pattern that does not count, and the line that restores what was meant', async (t) => {
+test('the doctor names each ineffective pattern and grant, and the command that replaces it', async (t) => {
   const desk = await deskPlace(t)
   await desk.writeStore((store) => {
     const allowlist = [
@@ -45,7 +45,7 @@ test('the doctor names each pattern that does not count, and the line that resto
       { pattern: '/**' },
     ]
     store['agents'] = { codex: { allowlist } }
-    // Of a release that let a grant of any program last a month.
+    // A grant of a release in which a grant for any program could last a month.
     const [made, day] = [Date.now() - 2 * 86_400_000, 86_400_000]
     store['grants'] = ['/usr/bin/git', '/usr/bin/df'].map((executable, at) => ({
       id: `g_${String(at).repeat(22)}`,
@@ -76,7 +76,7 @@ test('the doctor names each pattern that does not count, and the line that resto
   assert.match(told[1]?.text ?? '', /^\/\*\* of codex has no effect: it covers whole directories/)
 })
 
-test('a store that is not sound, a desk that is none and none at all each say what to do', async (t) => {
+test('a broken store, a foreign approval service and a missing one each come with a remedy', async (t) => {
   const desk = await deskPlace(t)
   await writeFile(desk.paths.approvals, '{')
   const broken = await deskFindings(desk.paths)

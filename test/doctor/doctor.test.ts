@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { cleanEnvironment, isRunning, MeshOfDaemons, runDaemonCommand, until } from '../support/mesh-of-daemons.ts'
 import { asOtherUser, NOBODY } from '../support/other-user.ts'
 
-// What the doctor says of a daemon that runs, of one that is dead, and to whom. Real daemons.
+// The doctor's findings about running and dead daemons, as different users. Tests use real daemons.
 
 const TIMEOUT = { timeout: 60_000 }
 const IS_ROOT = process.geteuid?.() === 0
@@ -30,8 +30,8 @@ const meshOf = async (t: TestContext): Promise<MeshOfDaemons> => {
 const doctor = async (dir: string, ...more: string[]): Promise<string> =>
   (await runDaemonCommand(['--doctor', '--data-dir', dir, ...more])).stdout
 
-test('of the ACL it says what the daemon has loaded, and that the file has changed, gone or come since', TIMEOUT, async (t) => {
-  // One with a name has its ACL in its own directory, also where there is none yet.
+test('the doctor shows the loaded ACL, and whether its file has changed, disappeared or appeared since', TIMEOUT, async (t) => {
+  // A daemon with a name has its ACL in its own directory, even if that does not exist yet.
   const choice = ['--name', 'lab']
   const daemon = (await meshOf(t)).add('alice', { flags: choice })
   await daemon.start()
@@ -57,7 +57,7 @@ test('of the ACL it says what the daemon has loaded, and that the file has chang
   assert.doesNotMatch(await doctor(daemon.dir, ...choice), /since|gone/, 'the very text is back')
 })
 
-test('of the groups it says that the file has changed since the daemon read it, and not that only a comment has', TIMEOUT, async (t) => {
+test('the doctor reports a changed groups.toml, unless only a comment has changed', TIMEOUT, async (t) => {
   const daemon = (await meshOf(t)).add('alice')
   const groups = join(daemon.dir, 'groups.toml')
   const changed = /warn {2}groups +not in force: \S+groups\.toml has changed since x0xd read it\n +-> x0xd .*--replace &\n/
@@ -77,7 +77,7 @@ test('of the groups it says that the file has changed since the daemon read it, 
 })
 
 test(
-  'root sees a daemon of another user as that user; a third one is told who can look, and condemns nothing',
+  "root examines another user's daemon as that user, and a third user only learns who can examine it",
   { ...TIMEOUT, skip: IS_ROOT ? false : 'needs root' },
   async (t) => {
     const place = await mkdtemp(join(tmpdir(), 'x0x-test-'))
@@ -111,12 +111,12 @@ test(
 )
 
 test(
-  'a daemon that was killed and that nobody waits for does not run, and the next one starts',
+  'a killed daemon that remains a zombie does not count as running, and the next one starts',
   { ...TIMEOUT, skip: process.platform !== 'linux' },
   async (t) => {
     const daemon = (await meshOf(t)).add('alice')
     await mkdir(daemon.dir, { mode: 0o700 })
-    // The daemon becomes the child of a program that never waits.
+    // The daemon becomes a child of a program that never waits for it.
     const line = [process.execPath, dist('x0xd.mjs'), '--data-dir', daemon.dir, ...quiet].map((word) => `'${word}'`).join(' ')
     const parent = spawn('sh', ['-c', `${line} & exec sleep 600`], { stdio: ['ignore', 'pipe', 'inherit'], env: env(), detached: true })
     t.after(() => isRunning(parent.pid!) && process.kill(-parent.pid!, 'SIGKILL'))
@@ -129,13 +129,13 @@ test(
     assert.match(await doctor(daemon.dir, ...quiet), /ok {4}daemon +does not run\n/)
     await daemon.start()
     assert.ok(daemon.pid !== pid)
-    // Its parent's end lets init wait for it, before the mesh looks for what is left.
+    // End the parent, so that init reaps the daemon before the mesh looks for leftover processes.
     process.kill(-parent.pid!, 'SIGKILL')
   },
 )
 
 test(
-  'in another PID namespace a second daemon on the directory is refused, and harms neither the first nor its run',
+  'a second daemon from another PID namespace is refused and harms neither the first nor its run',
   { ...TIMEOUT, skip: namespaces ? false : 'needs root and PID namespaces' },
   async (t) => {
     const mesh = await meshOf(t)
@@ -163,7 +163,7 @@ test(
   },
 )
 
-test('share_with_group opens an installation that exists, and the doctor says what is still closed', TIMEOUT, async (t) => {
+test('share_with_group opens an existing installation, and the doctor names the files that are still closed', TIMEOUT, async (t) => {
   const mesh = await meshOf(t)
   const daemon = mesh.add('alice')
   await daemon.start()
@@ -195,7 +195,7 @@ test('share_with_group opens an installation that exists, and the doctor says wh
 })
 
 test(
-  'a daemon that is process 1, or whose launcher is, is told what it does not reap; one behind an init is not',
+  'the doctor warns if the daemon or its launcher is process 1, but not if an init is',
   { ...TIMEOUT, skip: namespaces ? false : 'needs root and PID namespaces' },
   async (t) => {
     const mesh = await meshOf(t)
@@ -203,7 +203,7 @@ test(
     const launcher = join(ROOT, 'deploy/bin/x0xd.mjs')
     const cases: readonly (readonly [isTold: boolean, program: readonly string[]])[] = [
       [true, [process.execPath, dist('x0xd.mjs')]],
-      // What the launcher is where it cannot replace itself.
+      // A launcher that cannot replace itself with the daemon.
       [
         true,
         [
@@ -214,13 +214,13 @@ test(
           dist('x0xd.mjs'),
         ],
       ],
-      // The init that a shell is here. It reaps, and stays.
+      // A shell as the init. It reaps processes and remains.
       [false, ['sh', '-c', '"$@" & wait', 'sh', process.execPath, dist('x0xd.mjs')]],
     ]
     for (const [at, [isTold, program]] of cases.entries()) {
       const daemon = mesh.add(`alice${at}`, { program: ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc', ...program] })
       await daemon.start()
-      // unshare(1) ignores what ends it in peace.
+      // unshare(1) ignores SIGTERM and SIGINT.
       try {
         const [inside = ''] = (await readFile(`/proc/${daemon.pid}/task/${daemon.pid}/children`, 'utf8')).split(' ')
         const argv = ['--target', inside, '--mount', '--pid', process.execPath, dist('x0xd.mjs'), '--doctor', '--data-dir', daemon.dir]
@@ -231,7 +231,7 @@ test(
         await daemon.stop('SIGKILL')
       }
     }
-    // Before it runs: this process is what a start would be.
+    // Before a start, the doctor judges its own process.
     const words = ['--doctor', '--data-dir', join(mesh.root, 'none'), ...quiet]
     const first = spawnSync('unshare', ['--pid', '--fork', '--mount-proc', process.execPath, launcher, ...words], {
       encoding: 'utf8',

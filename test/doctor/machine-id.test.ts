@@ -8,7 +8,7 @@ import { test, type TestContext } from 'node:test'
 import { cleanEnvironment, DIST, MeshOfDaemons, type TestDaemon } from '../support/mesh-of-daemons.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-// Daemons and checks that see another /etc/machine-id. Each has a mount namespace of its own for that.
+// Daemons and checks with a different /etc/machine-id, each in its own mount namespace.
 
 const DAEMON = join(DIST, 'x0xd.mjs')
 const MOUNT = 'mount --bind "$0" /etc/machine-id && exec "$@"'
@@ -22,9 +22,9 @@ const SPOKEN = /machine id|machine-id differs/
 
 interface Machine {
   readonly daemon: TestDaemon
-  /** What the program of the daemon sees from now on in /etc/machine-id. */
+  /** Sets the content of /etc/machine-id for the daemon. */
   id(text: string): Promise<void>
-  /** Its standard output. */
+  /** Returns the standard output. */
   examine(mode: '--check' | '--doctor', place?: { readonly readOnly: boolean }): string
 }
 
@@ -42,7 +42,7 @@ const machineOf = async (t: TestContext, id: string, variables: readonly string[
       const mounted = readOnly ? [MOUNT_READ_ONLY, file, daemon.dir] : [MOUNT, file]
       const argv = ['-m', 'sh', '-c', ...mounted, ...program]
       const { status, stdout, stderr } = spawnSync('env', [...variables, 'unshare', ...argv], { encoding: 'utf8', env: cleanEnvironment() })
-      // A data directory that cannot be written has findings of its own.
+      // A read-only data directory causes other findings.
       assert.equal(readOnly ? 0 : status, 0, stdout + stderr)
       return stdout
     },
@@ -55,7 +55,7 @@ const restarted = async (daemon: TestDaemon): Promise<string> => {
   return daemon.ready
 }
 
-/** Runs the part of a remedy that removes files. */
+/** Runs the command of a remedy that removes files. */
 const removeBy = (text: string, choice: RegExp): void => {
   const line = text.split('\n').find((one) => choice.test(one)) ?? ''
   const [, command = ''] = /^ *(?:->|Try:) (rm -f .+) && .*x0xd .*--replace &   \(/.exec(line) ?? []
@@ -65,7 +65,7 @@ const removeBy = (text: string, choice: RegExp): void => {
 
 const [CLONE, REPLACEMENT] = [/\(a clone: /, /\(this machine replaces /]
 
-test('keys that move to another machine are told at the start and by both checks, and each remedy ends that', options, async (t) => {
+test('keys that move to another machine cause a warning at the start and in both checks, and each remedy ends it', options, async (t) => {
   const { daemon, id, examine } = await machineOf(t, `${ONE}\n`)
   const file = join(daemon.dir, 'machine-id.hash')
   await daemon.start()
@@ -100,7 +100,7 @@ test('keys that move to another machine are told at the start and by both checks
   for (const mode of ['--check', '--doctor'] as const) assert.doesNotMatch(examine(mode), SPOKEN)
 })
 
-test('an installation from before has its hash stored at the next start, and another machine.key has another one', options, async (t) => {
+test('a start stores a missing or invalid hash, and a new machine.key gets a new hash', options, async (t) => {
   const { daemon, id, examine } = await machineOf(t, ONE)
   const file = join(daemon.dir, 'machine-id.hash')
   await daemon.start()
@@ -116,7 +116,7 @@ test('an installation from before has its hash stored at the next start, and ano
   await daemon.start()
   await id(OTHER)
   assert.match(examine('--check'), SPOKEN)
-  // A restored backup from which machine.key was left out.
+  // A restored backup without machine.key.
   await daemon.stop()
   await rm(join(daemon.dir, 'machine.key'))
   await daemon.start()
@@ -124,7 +124,7 @@ test('an installation from before has its hash stored at the next start, and ano
   assert.doesNotMatch(examine('--check'), SPOKEN)
 })
 
-test('a container that has another ID at each start is told nothing', options, async (t) => {
+test('a container with a new machine ID at each start gets no warning', options, async (t) => {
   const { daemon, id, examine } = await machineOf(t, ONE, ['container=podman'])
   await daemon.start()
   await id(OTHER)
@@ -132,7 +132,7 @@ test('a container that has another ID at each start is told nothing', options, a
   assert.doesNotMatch(examine('--check'), SPOKEN)
 })
 
-test('a container without an ID, with an empty one or with a shared one is told nothing', options, async (t) => {
+test('a container with a missing, empty or shared machine ID gets no warning', options, async (t) => {
   const { daemon, id, examine } = await machineOf(t, '')
   for (const text of ['', '\n', 'uninitialized\n', '0'.repeat(32), 'not an ID']) {
     await id(text)
@@ -142,7 +142,7 @@ test('a container without an ID, with an empty one or with a shared one is told 
   }
   await id(ONE)
   assert.doesNotMatch(await restarted(daemon), SPOKEN)
-  // The volume goes to a container without an ID, then to one that has the ID of the host.
+  // The volume moves to a container without an ID, and then to one with the ID of the host.
   for (const text of ['', 'uninitialized\n', `${ONE}\n`]) {
     await id(text)
     assert.doesNotMatch(await restarted(daemon), SPOKEN)
@@ -150,7 +150,7 @@ test('a container without an ID, with an empty one or with a shared one is told 
   }
 })
 
-test('a hash that cannot be written keeps nothing from starting', options, async (t) => {
+test('a hash that cannot be written does not prevent a start or a check', options, async (t) => {
   const { daemon, id, examine } = await machineOf(t, ONE)
   await mkdir(join(daemon.dir, 'machine-id.hash'), { recursive: true, mode: 0o700 })
   await daemon.start()

@@ -7,7 +7,7 @@ import { until } from '../support/processes.ts'
 
 const linesOf = (mesh: MeshReport): string[] => checkMesh(mesh).map(({ standing, topic, text }) => `${standing} ${topic}: ${text}`)
 
-test('of a running daemon the doctor says how much of the mesh it sees, what stands, and its part in the hash table', async (t) => {
+test('the doctor shows how much of the mesh a daemon sees, its persistent connections and its DHT role', async (t) => {
   const server = await startPeer(t, { name: 'server', dht: 'server' })
   const bootstrap = server.node.addresses()
   const client = await startPeer(t, { name: 'client', dht: 'client', bootstrap })
@@ -23,7 +23,7 @@ test('of a running daemon the doctor says how much of the mesh it sees, what sta
   assert.match(tableAfter!, /^ok DHT: client: 1 peer \(0 connected\)/, 'it keeps its place in the table')
 })
 
-test('who has nobody to ask in the hash table is told so, and who takes no part in it', async (t) => {
+test('the doctor warns about a DHT client without peers, but not about a daemon without a DHT', async (t) => {
   const alone = await startPeer(t, { name: 'alone', dht: 'client' })
   assert.match(linesOf(alone.view.diagnostics())[1]!, /^warn DHT: client: 0 peers \(0 connected\)/)
   const off = await startPeer(t, { name: 'off' })
