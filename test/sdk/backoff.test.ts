@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { Backoff } from '../../src/sdk/backoff.ts'
 
-test('tries come later and later, up to a bound, and by chance a little sooner', () => {
+test('delays between attempts grow up to a maximum, and chance makes them a little shorter', () => {
   const delays = (random: number, options = {}): (number | null)[] => {
     const backoff = new Backoff({ random: () => random }, { attempts: 6, firstDelayMs: 100, maxDelayMs: 500, ...options })
     return Array.from({ length: 7 }, () => backoff.next())

@@ -23,7 +23,7 @@ interface Heard extends Asked {
   readonly content: Buffer | null
 }
 
-/** A server that announces bytes, or not, and answers each call with the text and content of `answer`. */
+/** A server that announces binary content or does not. It answers each call with the text and content of `answer`. */
 const serverOf = async (t: TestContext, announces: boolean, answer: (heard: Heard, socket: WebSocket) => void) => {
   const http = createServer()
   const server = new WebSocketServer({ server: http })
@@ -54,7 +54,7 @@ const say = (socket: WebSocket, { id }: Asked, result: object): void => socket.s
 const WRITTEN = { bytes_written: 3, mtime: '1', mtime_ms: 1, created: true, atomic: false }
 const FILE = { path: 'f', size: 3, mtime: '1', mtime_ms: 1, encoding: 'base64', truncated: false }
 
-test('files of a real server travel as bytes, and a call of one method gives base64 as ever', async (t) => {
+test('files of a real server travel as bytes, and a direct fs.read call returns base64', async (t) => {
   const { url, token } = await startRexd(t)
   const client = await connectedTo(t, { url, token })
   const session = await client.open({ clientName: 'bytes' })
@@ -68,7 +68,7 @@ test('files of a real server travel as bytes, and a call of one method gives bas
 })
 
 for (const announces of [true, false])
-  test(`contents are sent ${announces ? 'as bytes to a server that announces them' : 'in base64 to any other server'}`, async (t) => {
+  test(`file contents go ${announces ? 'as bytes to a server that announces them' : 'in base64 to any other server'}`, async (t) => {
     const heard: Heard[] = []
     const { url, offered } = await serverOf(t, announces, (asked, socket) => {
       heard.push(asked)
@@ -82,7 +82,7 @@ for (const announces of [true, false])
     assert.deepEqual([write!.params['content'], write!.content?.toString()], announces ? ['', 'abc'] : ['YWJj', undefined])
   })
 
-test('bytes that were not announced, or belong to no content, break the connection', async (t) => {
+test('unannounced binary messages, and bytes in other messages, break the connection', async (t) => {
   const binary = (json: string): Buffer => Buffer.concat([contentHead(json), Buffer.from('abc')])
   const cases = [
     [false, (id: number) => binary(JSON.stringify({ jsonrpc: '2.0', id, result: { ...FILE, content: '' } }))],
@@ -102,7 +102,7 @@ test('bytes that were not announced, or belong to no content, break the connecti
   }
 })
 
-test('any text beside bytes is an answer with an empty content, or breaks the protocol', () => {
+test('property: any text with binary content is an answer with empty content or a protocol error', () => {
   const json = fc.oneof(
     fc.json(),
     fc.jsonValue().map((result) => JSON.stringify({ jsonrpc: '2.0', id: 1, result })),
@@ -121,7 +121,7 @@ test('any text beside bytes is an answer with an empty content, or breaks the pr
   )
 })
 
-test('a content counts with its size in base64 before it is sent', async () => {
+test('binary content counts with its base64 size before it is sent', async () => {
   const calls = new Calls()
   const params = { session_id: 's_1', path: '/a', content: '', encoding: 'base64' } as const
   const add = async (bytes: number): Promise<unknown> =>

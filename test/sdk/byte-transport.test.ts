@@ -27,12 +27,12 @@ const open = async (): Promise<Opened> => {
   const transport = await streams(readable, writable).open(events, new AbortController().signal)
   return { readable, writable, transport, messages, ends }
 }
-/** Every callback that was due has been called. */
+/** Waits until all pending callbacks have run. */
 const settled = async (): Promise<void> => {
   for (let i = 0; i < 5; i++) await new Promise((resolve) => setImmediate(resolve))
 }
 
-test('what is paused is not read, and goes on where it was', async () => {
+test('a paused transport reads no messages, and resumes at the same position', async () => {
   const { readable, transport, messages } = await open()
   readable.write('1\n2\n')
   await until(() => messages.length === 2)
@@ -51,7 +51,7 @@ test('what is paused is not read, and goes on where it was', async () => {
   await transport.close()
 })
 
-test('whoever is told to wait waits until what was sent is taken', async () => {
+test('a large send waits until the server has taken the data', async () => {
   const { readable, writable, transport } = await open()
   const sent = transport.send('x'.repeat(1_000_000))
   assert.ok(sent instanceof Promise)
@@ -66,7 +66,7 @@ test('whoever is told to wait waits until what was sent is taken', async () => {
   await transport.close()
 })
 
-test('calls wait here while the server does not read, and are sent in their order', async () => {
+test('calls wait in the client while the server does not read, and keep their order', async () => {
   const [readable, writable] = [new PassThrough(), new PassThrough()]
   const client = await connect({ transport: streams(readable, writable) })
   const path = 'x'.repeat(100_000)
@@ -90,7 +90,7 @@ test('calls wait here while the server does not read, and are sent in their orde
   await client.close()
 })
 
-test('the end is told once, behind all that was said; a line without an end says nothing', async () => {
+test('the end is reported once, after all messages, and an unfinished last line is dropped', async () => {
   const { readable, transport, messages, ends } = await open()
   readable.write('1\n\n  \n2\nhalf a li')
   readable.end()
@@ -102,7 +102,7 @@ test('the end is told once, behind all that was said; a line without an end says
   await transport.close()
 })
 
-test('what was said before the other direction failed is still read, also by a slow reader', async () => {
+test('messages that arrived before a write error are still read, even by a paused reader', async () => {
   const { readable, writable, transport, messages, ends } = await open()
   transport.pause()
   readable.write('1\n2\n')
@@ -117,7 +117,7 @@ test('what was said before the other direction failed is still read, also by a s
   await transport.close()
 })
 
-test('who asks something while the other side has no ears finds out, also while nothing is read', async () => {
+test('a send after a write error reports the error, even while reading is paused', async () => {
   const { readable, writable, transport, ends } = await open()
   transport.pause()
   writable.destroy(new Error('no ears'))
@@ -129,7 +129,7 @@ test('who asks something while the other side has no ears finds out, also while 
   await transport.close()
 })
 
-test('texts are taken as well as bytes, and nothing is told after closing', async () => {
+test('the transport accepts strings and bytes, and reports no events after close', async () => {
   const { readable, transport, messages, ends } = await open()
   readable.setEncoding('utf8')
   readable.write('grüße\n')
@@ -142,7 +142,7 @@ test('texts are taken as well as bytes, and nothing is told after closing', asyn
   assert.deepEqual([readable.destroyed], [true])
 })
 
-test('messages are the same wherever the bytes are cut, and a blank line is none', async () => {
+test('property: messages do not depend on how the bytes are cut, and blank lines are ignored', async () => {
   const line = fc.string({ unit: 'grapheme', maxLength: 30 }).map((text) => text.replaceAll(/[\n\r]/g, ''))
   await fc.assert(
     fc.asyncProperty(fc.array(line, { maxLength: 20 }), sizes, async (texts, at) => {

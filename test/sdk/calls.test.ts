@@ -10,10 +10,10 @@ const lost =
   (sent: boolean, text = /the cable was cut/) =>
   (error: unknown) =>
     error instanceof RexdDisconnected && error.sent === sent && text.test(error.message)
-/** Short enough for a test, and real. */
+/** Real delays, but short enough for a test. */
 const QUICK = { attempts: 4, firstDelayMs: 1, maxDelayMs: 4 }
 
-test('an aborted call rejects at once, and its answer is no mistake of the server', async (t) => {
+test('an aborted call rejects at once, and its late answer causes no error', async (t) => {
   const { server, client, session } = await scripted(t)
   const stop = new AbortController()
   const asked = client.call('session.info', { session_id: 's_1' }, { signal: stop.signal })
@@ -26,7 +26,7 @@ test('an aborted call rejects at once, and its answer is no mistake of the serve
   await info
 })
 
-test('a call that is aborted before it is sent is never sent', async (t) => {
+test('a call that is aborted before it was sent is never sent', async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server
   line.fallBehind()
@@ -46,7 +46,7 @@ test('a call that is aborted before it is sent is never sent', async (t) => {
   await Promise.all([first, third])
 })
 
-test('a session that opens after its caller has given up is closed', async (t) => {
+test('a session whose opening was aborted is closed when it opens', async (t) => {
   const { server, client } = await scripted(t)
   const stop = new AbortController()
   const opening = client.open({ clientName: 'x', signal: stop.signal })
@@ -57,7 +57,7 @@ test('a session that opens after its caller has given up is closed', async (t) =
   assert.deepEqual((await server.line.next('session.close')).params, { session_id: 's_2' })
 })
 
-test('a process that starts after its caller has given up is ended, and its output passed over', async (t) => {
+test('a process whose start was aborted is killed, and its output is ignored', async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server
   const stop = new AbortController()
@@ -74,7 +74,7 @@ test('a process that starts after its caller has given up is ended, and its outp
   line.event('exec.exit', { ...OF_1, ...EXIT })
 })
 
-test('closing says so to every session first: a server waits for what it was asked to wait for', async (t) => {
+test('close first closes every session, so a server with pending calls ends too', async (t) => {
   const { server, client, session } = await scripted(t)
   const { line } = server
   const starting = session.exec(['one'])
@@ -86,7 +86,7 @@ test('closing says so to every session first: a server waits for what it was ask
   await Promise.all([waiting, closing])
 })
 
-test('what is asked without a way to ask it again rejects for good', async (t) => {
+test('without reconnect, pending and later calls fail after a connection loss', async (t) => {
   const { server, client, session } = await scripted(t)
   const { line } = server
   line.fallBehind()
@@ -99,7 +99,7 @@ test('what is asked without a way to ask it again rejects for good', async (t) =
   assert.deepEqual([server.tries, client.connected], [1, false])
 })
 
-test('reconnect: what was not sent is sent again, and what was sent is not', async (t) => {
+test('reconnect sends unsent calls again, and calls that were sent fail', async (t) => {
   const { server, client, session } = await scripted(t, { reconnect: QUICK })
   const first = server.line
   const starting = session.exec(['one'])
@@ -112,7 +112,7 @@ test('reconnect: what was not sent is sent again, and what was sent is not', asy
   first.lose()
   await assert.rejects(sent, lost(true))
   await assert.rejects(process.exited, lost(true))
-  // It would mean nothing to the next server.
+  // The next server would not know this session.
   await assert.rejects(ofSession, lost(false))
   const { line } = await untilLines(server, 2)
   const asked = await line.next('session.open')
@@ -125,7 +125,7 @@ test('reconnect: what was not sent is sent again, and what was sent is not', asy
   assert.equal(first.closed, true)
 })
 
-test('reconnect: it is tried several times, and then calls are refused until the next one begins anew', async (t) => {
+test('reconnect makes several attempts and then rejects the waiting calls, and the next call starts again', async (t) => {
   const { server, client } = await scripted(t, { reconnect: QUICK })
   server.line.lose()
   server.failures.push(...[1, 2, 3, 4].map((n) => new Error(`no way ${n}`)))
@@ -139,7 +139,7 @@ test('reconnect: it is tried several times, and then calls are refused until the
   assert.equal(server.tries, 7)
 })
 
-test('reconnect: a server that opens and hangs up at once costs its calls, and does not count as there', async (t) => {
+test('a server that accepts and disconnects at once counts as a failed attempt of reconnect', async (t) => {
   const { server, client } = await scripted(t, { reconnect: QUICK })
   server.line.lose()
   for (let i = 2; i < 6; i++) {
@@ -153,7 +153,7 @@ test('reconnect: a server that opens and hangs up at once costs its calls, and d
   assert.equal(server.tries, 5)
 })
 
-test('reconnect: closing ends it, also in the middle', async (t) => {
+test('closing the client ends reconnecting, even between attempts', async (t) => {
   const server = new ScriptedServer()
   const client = await connect({ transport: server.factory, reconnect: { firstDelayMs: 100_000, maxDelayMs: 100_000 } })
   t.after(async () => client.close())
@@ -166,7 +166,7 @@ test('reconnect: closing ends it, also in the middle', async (t) => {
   assert.equal(server.tries, 2)
 })
 
-test('the first opening is tried once', async () => {
+test('the first connection has only one attempt, even with reconnect', async () => {
   const server = new ScriptedServer()
   server.failures.push(new Error('no route'))
   await assert.rejects(connect({ transport: server.factory, reconnect: true }), lost(false, /no route/))
@@ -175,7 +175,7 @@ test('the first opening is tried once', async () => {
   await assert.rejects(connect({ transport: server.factory, reconnect: { firstDelayMs: -1 } }), RangeError)
 })
 
-test('the low way: processes that were started by name are heard by name', async (t) => {
+test('direct calls report the events of their processes to onEvent', async (t) => {
   const heard: unknown[] = []
   const { server, client } = await scripted(t, {
     onEvent: ({ method, params }) => heard.push([method, 'process_id' in params && params.process_id]),
@@ -191,7 +191,7 @@ test('the low way: processes that were started by name are heard by name', async
   ])
 })
 
-test('a process that could not be started, and one that was ended for its output', async (t) => {
+test('exec.error rejects a process that could not start, and one that exceeded its output limit', async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server
   const first = session.exec(['one'])
@@ -214,7 +214,7 @@ test('a process that could not be started, and one that was ended for its output
   assert.deepEqual(seen, ['abc'])
 })
 
-/** A line more is opened a moment later. */
+/** Waits until this many connections have been opened. */
 const untilLines = async (server: ScriptedServer, lines: number): Promise<ScriptedServer> => {
   await until(() => server.lines.length >= lines)
   return server

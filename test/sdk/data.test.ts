@@ -9,7 +9,7 @@ import fc from 'fast-check'
 import { contentChunks, untilAborted } from '../../src/sdk/data.ts'
 import { all, cut, SEED, sizes } from './pieces.ts'
 
-test('content comes in chunks of one size, and is the same', async () => {
+test('property: content arrives unchanged in chunks of one size', async () => {
   await fc.assert(
     fc.asyncProperty(fc.uint8Array({ maxLength: 300 }), sizes, fc.integer({ min: 1, max: 50 }), async (bytes, at, size) => {
       const source = async function* (): AsyncGenerator<Uint8Array> {
@@ -29,7 +29,7 @@ test('content comes in chunks of one size, and is the same', async () => {
   )
 })
 
-test('of what a source gives, no part is kept that was taken', async () => {
+test('parts of a source are freed after the consumer has taken them', async () => {
   setFlagsFromString('--expose-gc')
   const collect = runInNewContext('gc') as () => void
   const given: WeakRef<Uint8Array>[] = []
@@ -41,7 +41,7 @@ test('of what a source gives, no part is kept that was taken', async () => {
     }
   }
   const kept = async (): Promise<number> => {
-    // What was looked at in this turn counts as used until its end.
+    // Objects that were dereferenced in this turn remain alive until its end.
     await nextTurn()
     collect()
     return given.filter((part) => part.deref() !== undefined).length

@@ -24,7 +24,7 @@ const lost =
     return true
   }
 
-/** The end of a test clears away what it has opened. */
+/** Connects a client that the end of the test closes. */
 const connectTo = async (t: TestContext, options: StdioOptions): Promise<RexdClient> => {
   const client = await connect({ transport: stdio(options) })
   t.after(async () => client.close())
@@ -34,11 +34,11 @@ const connectTo = async (t: TestContext, options: StdioOptions): Promise<RexdCli
 interface Killable extends Place {
   readonly client: RexdClient
   readonly session: RexdSession
-  /** SIGKILL to the server. */
+  /** Sends SIGKILL to the server. */
   kill(): void
 }
 
-/** A server whose process id is known. */
+/** A server with a known process ID. */
 const killable = async (t: TestContext): Promise<Killable> => {
   const where = await place(t)
   const pidFile = join(where.root, 'server.pid')
@@ -48,17 +48,17 @@ const killable = async (t: TestContext): Promise<Killable> => {
   return { ...where, client, session, kill: () => void process.kill(pid, 'SIGKILL') }
 }
 
-/** What a server that is killed may leave behind is none of ours, but goes with the test: a program and its group. */
+/** Kills the process group of a program that a killed server may leave. */
 const endWith = (t: TestContext, pid: number): void =>
   t.after(() => {
     try {
       process.kill(-pid, 'SIGKILL')
     } catch {
-      // It is gone.
+      // The process group has already ended.
     }
   })
 
-test('a server that dies takes every call and every process with it', async (t) => {
+test('a server that dies rejects every call and process', async (t) => {
   const { client, session, root, kill } = await killable(t)
   const running = await session.exec({ shell: 'echo $$ > pid; echo ready; sleep 60' }, { stdinOpen: true })
   const output = running.stdout[Symbol.asyncIterator]()
@@ -76,7 +76,7 @@ test('a server that dies takes every call and every process with it', async (t) 
   await assert.rejects(client.open({ clientName: 'again' }), lost({ sent: false }))
 })
 
-test('a command that cannot be started, or ends at once, is an error with its own words', async (t) => {
+test("an error names the reason if the server's command cannot start or ends at once", async (t) => {
   await assert.rejects(
     connect({ transport: stdio({ command: ['/no/such/ssh', 'host'] }) }),
     lost({ sent: false, text: /no\/such\/ssh host cannot be started: .*ENOENT/ }),
@@ -93,7 +93,7 @@ test('a command that cannot be started, or ends at once, is an error with its ow
   assert.equal(said.join(''), 'Permission denied\u001b[2J (publickey).\n')
 })
 
-test('closing ends what was waiting, and the server; then nothing can be asked', async (t) => {
+test('close rejects waiting calls, ends the server and refuses later calls', async (t) => {
   const { client, session, root } = await killable(t)
   const running = await session.exec(['sleep', '60'])
   const waiting = assert.rejects(running.wait(), lost({ sent: true, text: /the client was closed/ }))
@@ -106,17 +106,17 @@ test('closing ends what was waiting, and the server; then nothing can be asked',
   await client.close()
 })
 
-test('closing while a program floods and nobody reads does not wait for a reader', async (t) => {
+test('close does not wait for a reader while a program writes without end', async (t) => {
   const { client, session } = await killable(t)
   await session.exec(['yes'])
   await until(async () => ((await session.info()).processes[0]?.bytesStdout ?? 0) > 0)
   const begun = performance.now()
   await client.close()
-  // Far below the grace, after which it would have been killed.
+  // Much shorter than the time after which the client would kill the server.
   assert.ok(performance.now() - begun < 9_000)
 })
 
-test('a child that does not go gets SIGTERM and then SIGKILL', async (t) => {
+test('a child that does not exit gets SIGTERM and then SIGKILL', async (t) => {
   const directory = await tempDir(t)
   const stubborn = await program(
     directory,
@@ -131,7 +131,7 @@ test('a child that does not go gets SIGTERM and then SIGKILL', async (t) => {
   assert.equal(await readFile(join(directory, 'told'), 'utf8'), 'told\n')
 })
 
-test('connecting can be given up', async () => {
+test('connecting can be aborted', async () => {
   const stop = new AbortController()
   let closed = false
   let told = false
@@ -155,7 +155,7 @@ test('connecting can be given up', async () => {
   await assert.rejects(connect({ transport, signal: stop.signal }), /no time/)
 })
 
-test('a pair of streams carries it too, once', async (t) => {
+test('a pair of streams works as a transport, but only once', async (t) => {
   const { command } = await place(t)
   const [file, ...args] = command
   const child = spawn(file!, args, { stdio: ['pipe', 'pipe', 'ignore'] })
@@ -172,7 +172,7 @@ test('a pair of streams carries it too, once', async (t) => {
   await assert.rejects(connect({ transport: streams(child.stdout, child.stdin) }), lost({ sent: false, text: /are closed/ }))
 })
 
-test('a writable that fails and a readable that ends are both the end', async () => {
+test('a failing writable, a failing readable and an ended readable each end the connection', async () => {
   for (const cut of ['end', 'destroy', 'write'] as const) {
     const [readable, writable] = [new PassThrough(), new PassThrough()]
     const client = await connect({ transport: streams(readable, writable) })

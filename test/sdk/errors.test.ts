@@ -15,7 +15,7 @@ const refusal =
     return true
   }
 
-test('what the server refuses has its number, its name, its text and its facts', async (t) => {
+test('a refusal of the server becomes an error with its code, name, message and data', async (t) => {
   const { client, session, root } = await connected(t, {
     limits: 'max_processes_per_session = 1\nmax_concurrent_sessions = 1\nhard_timeout_ms = 60000',
     security: 'deny_commands = [{ argv = ["reboot"], args = "any" }]',
@@ -42,7 +42,7 @@ test('what the server refuses has its number, its name, its text and its facts',
   await process.exited
 })
 
-test('a session has what it asks for and no more', async (t) => {
+test('a session has only the capabilities, roots and limits that it requests', async (t) => {
   const { client, root } = await connected(t)
   await assert.rejects(client.open({ clientName: 'x', workspaceRoots: ['/etc'] }), refusal('forbidden_path', -32_002))
   await assert.rejects(client.open({ clientName: 'x', limits: { hardTimeoutMs: 1e9 } }), refusal('resource_limit', -32_008))
@@ -56,7 +56,7 @@ test('a session has what it asks for and no more', async (t) => {
   await session.close()
 })
 
-test('what is too long for a message is refused before it is sent, and the connection goes on', async (t) => {
+test('a message over the size limit is refused before it is sent, and the connection remains usable', async (t) => {
   const { client, session } = await connected(t)
   const long = 'x'.repeat(5 * 1024 * 1024)
   await assert.rejects(session.run(['echo', long]), refusal('resource_limit', -32_008, { limit: 'message' }))
@@ -65,7 +65,7 @@ test('what is too long for a message is refused before it is sent, and the conne
   assert.equal((await session.run(['echo', 'on'])).stdoutText, 'on\n')
 })
 
-test('what others say stands in one line of ours, without what a terminal would obey', () => {
+test('quoted foreign text is one short line without control characters', () => {
   assert.equal(quote(' a\r\n\u001b[31mb\u0007\u202ec \u009b2J'), 'a [31mb c  2J')
   assert.equal(quote('x'.repeat(300)).length, 201)
 })

@@ -6,10 +6,10 @@ import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 
 const EXAMPLES = fileURLToPath(new URL('../../docs/examples/', import.meta.url))
-/** What stands beside them and is none. */
+/** A helper module in the same directory, which is not an example. */
 const HELP = 'local-rexd.ts'
 
-/** What each of them says; what depends on the host is matched. */
+/** The expected output of each example. Patterns match the parts that depend on the machine. */
 const SAYS: Readonly<Record<string, RegExp>> = {
   'edit-files.ts': /^water the plants\nfeed both cats\n\nconflict: changed\n1 file found\nstill there: false\n$/,
   'open-terminal.ts': /^24 80, 43 132, yes\nended with 0\n$/,
@@ -20,7 +20,7 @@ const SAYS: Readonly<Record<string, RegExp>> = {
   'stream-output.ts': /^stdout: 9 10 100\nsort ended with 0\ngiven up: that takes too long\n$/,
 }
 
-test('every example runs, says what it is meant to, and leaves nothing behind', async () => {
+test('every example runs and prints its expected output', async () => {
   const files = (await readdir(EXAMPLES)).filter((file) => file.endsWith('.ts') && file !== HELP)
   assert.deepEqual(files.toSorted(), Object.keys(SAYS))
   const outputs = await Promise.all(files.map(async (file) => promisify(execFile)(process.execPath, [`${EXAMPLES}${file}`])))

@@ -20,7 +20,7 @@ const hashOf = (...parts: readonly Uint8Array[]): string => {
 }
 const named = (name: string) => (error: unknown) => error instanceof RexdError && error.name === name
 
-test('a command is run, and what it wrote and how it ended is collected', async (t) => {
+test('run returns the output, the exit code and the byte counts of a command', async (t) => {
   const { session } = await connected(t)
   const result = await session.run({ shell: 'echo out; echo err >&2; exit 3' })
   assert.equal(result.stdoutText, 'out\n')
@@ -30,7 +30,7 @@ test('a command is run, and what it wrote and how it ended is collected', async 
   assert.ok(result.durationMs >= 0)
 })
 
-test('where it runs, what it is given, and what it reads', async (t) => {
+test('a command gets its directory, environment and stdin, and a single string is refused', async (t) => {
   const { session, root } = await connected(t, { security: 'allow_env = ["COLOUR"]' })
   await session.files.write('below/here.txt', 'x', { mkdirParents: true })
   const where = await session.run(['pwd'], { cwd: 'below' })
@@ -38,11 +38,11 @@ test('where it runs, what it is given, and what it reads', async (t) => {
   assert.equal((await session.run({ shell: 'printf %s "$COLOUR"' }, { env: { COLOUR: 'grün' } })).stdoutText, 'grün')
   assert.equal((await session.run(['cat'], { stdin: 'a text\0' })).stdoutText, 'a text\0')
   assert.equal((await session.run(['cat'])).stdoutText, '')
-  // Without a compiler it is easily written so.
+  // Without a compiler, this mistake is easy to make.
   await assert.rejects(session.run('ls -l' as never), { name: 'TypeError', message: /a list of tokens/ })
 })
 
-test('a session with a directory begins there, for commands and for files', async (t) => {
+test('commands and file operations use the working directory of the session', async (t) => {
   const { client, session, root } = await connected(t)
   await session.files.write('inner/deep/a.txt', 'x', { mkdirParents: true })
   const inner = await client.open({ clientName: 'inner', cwd: join(root, 'inner') })
@@ -54,7 +54,7 @@ test('a session with a directory begins there, for commands and for files', asyn
   assert.equal(await readFile(join(root, 'inner/b.txt'), 'utf8'), 'y\n')
 })
 
-test('one stream as text, the other passed over', async (t) => {
+test('one stream can be read as text while the other is discarded', async (t) => {
   const { session } = await connected(t, { limits: 'max_output_bytes = 100000000' })
   const process = await session.exec({ shell: 'yes | head -c 3000000 >&2; echo done' })
   process.stderr.discard()
@@ -64,7 +64,7 @@ test('one stream as text, the other passed over', async (t) => {
   assert.throws(() => process.stdout[Symbol.asyncIterator](), TypeError)
 })
 
-test('a stream that is longer than was expected is an error, and does not hold the program', async (t) => {
+test('a stream that is longer than expected is an error, and the program continues or is killed', async (t) => {
   const { session } = await connected(t, { limits: 'max_output_bytes = 100000000' })
   const process = await session.exec({ shell: `yes | head -c ${20 * MiB}` })
   await assert.rejects(process.stdout.bytes(1000), RangeError)
@@ -73,7 +73,7 @@ test('a stream that is longer than was expected is an error, and does not hold t
   await until(async () => (await session.info()).processes.every(({ status }) => status !== 'running'))
 })
 
-test('a source of stdin is let go of when the program is over, also while it gives nothing', async (t) => {
+test('a source of stdin is closed when its program ends, even if the source is silent', async (t) => {
   const { session } = await connected(t)
   const silent = new PassThrough()
   const closed = once(silent, 'close')
@@ -93,11 +93,11 @@ test('a source of stdin is let go of when the program is over, also while it giv
   await until(() => returned)
 })
 
-test('output above the limit is cut off, or ends the program', async (t) => {
+test('output over the limit is cut or ends the program, and unexpected cuts cause an error', async (t) => {
   const { client, session } = await connected(t)
   const cut = await session.run(['head', '-c', '5000', '/dev/urandom'], { maxOutputBytes: 1000 })
   assert.deepEqual([cut.truncated, cut.stdout.length, cut.bytesStdout], [true, 1000, 5000])
-  // Cut at a limit that nobody asked for, it does not look whole.
+  // Output that was cut by a default limit must not look complete.
   const narrow = await client.open({ clientName: 'narrow', limits: { maxOutputBytes: 1000 } })
   const usual = await narrow.run(['head', '-c', '1001', '/dev/zero']).catch((error: unknown) => error)
   assert.ok(usual instanceof OutputCut)
@@ -109,14 +109,14 @@ test('output above the limit is cut off, or ends the program', async (t) => {
   await assert.rejects(process.wait(), named('output_limit_exceeded'))
 })
 
-test('a program whose time is up', async (t) => {
+test('a program that exceeds its timeout is killed', async (t) => {
   const { session } = await connected(t)
   const result = await session.run(['sleep', '60'], { timeoutMs: 100 })
   assert.deepEqual([result.timedOut, result.truncated, result.exitCode], [true, true, null])
   assert.ok(result.signal === 'SIGTERM' || result.signal === 'SIGKILL')
 })
 
-test('a program is told something, and waited for', async (t) => {
+test('a program can be signalled and waited for', async (t) => {
   const { session } = await connected(t)
   const process = await session.exec({ shell: 'trap "echo got it; exit 7" USR1; echo ready; while :; do sleep 0.01; done' })
   const output = process.stdout[Symbol.asyncIterator]()
@@ -125,13 +125,13 @@ test('a program is told something, and waited for', async (t) => {
   await assert.rejects(process.kill('NONSENSE'), named('bad_request'))
   assert.equal(await process.kill('USR1'), true)
   assert.equal(Buffer.from((await output.next()).value ?? []).toString(), 'got it\n')
-  // The shell may say on stderr what became of its sleep, which was told too.
+  // The shell may also report its killed sleep on stderr.
   const { bytesStderr: _, ...status } = await process.wait()
   assert.deepEqual(status, { status: 'exited', exitCode: 7, signal: null, bytesStdout: 13, held: false })
   assert.equal(await process.kill(), false)
 })
 
-test('stdin from a source, which is left when the program has had enough', async (t) => {
+test('stdin can come from a source, which is closed when the program stops reading', async (t) => {
   const { session } = await connected(t)
   let left = false
   const endless = async function* (): AsyncGenerator<string> {
@@ -144,7 +144,7 @@ test('stdin from a source, which is left when the program has had enough', async
   const result = await session.run(['head', '-n', '2'], { stdin: endless() })
   assert.equal(result.stdoutText, 'a line\na line\n')
   await until(() => left)
-  // Whatever is written meanwhile stands behind the source.
+  // Later writes follow the content of the source.
   const slow = async function* (): AsyncGenerator<string> {
     for (const part of ['a', 'b', 'c']) {
       await new Promise((resolve) => setTimeout(resolve, 5))
@@ -159,7 +159,7 @@ test('stdin from a source, which is left when the program has had enough', async
   assert.equal((await session.run(['cat'], { stdin: large })).stdoutText, large)
 })
 
-test('a source of stdin that fails ends the program, and is what the caller hears', async (t) => {
+test("a failing source of stdin ends the program, and the caller gets the source's error", async (t) => {
   const { session } = await connected(t)
   const broken = async function* (): AsyncGenerator<string> {
     yield 'a beginning'
@@ -171,13 +171,13 @@ test('a source of stdin that fails ends the program, and is what the caller hear
   await until(async () => (await session.info()).processes.every(({ status }) => status === 'killed'))
 })
 
-test('a program that does not read holds whoever writes to it, and hears it all when it does', async (t) => {
+test('a program that does not read blocks its writer, and gets all data when it reads', async (t) => {
   const { session } = await connected(t, { limits: 'max_output_bytes = 100000000' })
   const process = await session.exec({ shell: 'read line; wc -c' }, { stdinOpen: true })
   const held = await session.exec({ shell: 'while [ ! -e go ]; do sleep 0.01; done; cat | wc -c' }, { stdinOpen: true })
   let written = false
   const writing = held.write(Buffer.alloc(4 * MiB)).then(() => (written = true))
-  // Meanwhile the same connection serves others.
+  // Meanwhile the connection serves other programs.
   await process.write('line\n')
   await process.write(Buffer.alloc(2 * MiB))
   await process.end()
@@ -189,7 +189,7 @@ test('a program that does not read holds whoever writes to it, and hears it all 
   assert.equal((await held.stdout.text(100)).trim(), String(4 * MiB))
 })
 
-test('a write that is aborted rejects at once, and nothing more can be written', async (t) => {
+test('an aborted write rejects at once, and later writes fail', async (t) => {
   const { session } = await connected(t)
   const process = await session.exec(['sleep', '60'], { stdinOpen: true })
   const stop = new AbortController()
@@ -197,7 +197,7 @@ test('a write that is aborted rejects at once, and nothing more can be written',
   const behind = process.write('more')
   const never = process.write('never begun', { signal: AbortSignal.abort(new Error('before its turn')) })
   await assert.rejects(never, /before its turn/)
-  // Answered behind the beginning of what was written.
+  // This answer arrives after the first part of the write was sent.
   await session.info()
   stop.abort(new Error('enough'))
   await assert.rejects(writing, /enough/)
@@ -207,7 +207,7 @@ test('a write that is aborted rejects at once, and nothing more can be written',
   assert.equal((await process.exited).signal, 'SIGKILL')
 })
 
-/** The watched account of the transport that a session goes by. */
+/** Watches the transport of a session. */
 const watching = (): { through: (factory: Parameters<typeof watch>[0]) => ReturnType<typeof watch>['factory']; account: () => Watched } => {
   let account: Watched | null = null
   return {
@@ -220,16 +220,16 @@ const watching = (): { through: (factory: Parameters<typeof watch>[0]) => Return
   }
 }
 
-test('a slow reader holds the program: little is kept, and nothing is lost', async (t) => {
+test('a slow reader pauses the program, the client buffers little, and all output arrives', async (t) => {
   const { through, account } = watching()
   const { session } = await connected(t, { limits: 'max_output_bytes = 200000000', through })
   const bytes = 40 * MiB
   const pausing = account().nextPause()
   const process = await session.exec({ shell: `yes 0123456789abcdef | head -c ${bytes}; echo end >&2` })
   await pausing
-  // base64 or text: what was read of the connection is not much more than what may wait.
+  // In base64 or text, the client has received little more than its limit of unread output.
   assert.ok(account().received < 4 * MiB, `${account().received}`)
-  // An answer stands behind the output that is on its way; it is found all the same.
+  // The answer arrives behind pending output, and the client still reads it.
   assert.equal((await session.info()).processes[0]?.status, 'running')
   assert.ok(account().received < 2 * OUTPUT_LIMIT, `${account().received}`)
   const hash = createHash('sha256')
@@ -245,7 +245,7 @@ test('a slow reader holds the program: little is kept, and nothing is lost', asy
   assert.equal(account().paused, false)
 })
 
-test('a signal that is aborted before the start starts nothing; afterwards it ends the program', async (t) => {
+test('a signal aborted before the start prevents it, and a later abort kills the program', async (t) => {
   const { session, root } = await connected(t)
   await assert.rejects(session.exec(['touch', 'never'], { signal: AbortSignal.abort(new Error('too late')) }), /too late/)
   const stop = new AbortController()
@@ -264,13 +264,13 @@ test('a signal that is aborted before the start starts nothing; afterwards it en
   await assert.rejects(reading, /stop it/)
   await assert.rejects(process.exited, /stop it/)
   const pid = Number(await readFile(join(root, 'pid'), 'utf8'))
-  // SIGTERM is not enough for this one.
+  // This program ignores SIGTERM and needs SIGKILL.
   await until(() => !isAlive(pid))
   await until(async () => (await session.info()).processes.every(({ status }) => status !== 'running'))
   assert.equal((await session.files.stat('never')).exists, false)
 })
 
-test('closing a session ends what it has running, also where nobody reads', async (t) => {
+test('closing a session ends its programs, even if the output has no reader', async (t) => {
   const { client, session } = await connected(t, { limits: 'max_output_bytes = 200000000' })
   const quiet = await session.exec(['sleep', '60'])
   const loud = await session.exec(['yes'])
@@ -284,7 +284,7 @@ test('closing a session ends what it has running, also where nobody reads', asyn
   assert.equal((await (await client.open({ clientName: 'next' })).run(['echo', 'x'])).stdoutText, 'x\n')
 })
 
-test('waiting for an answer ends with its signal, and the process goes on', async (t) => {
+test('aborting a wait or a read does not affect the process', async (t) => {
   const { session } = await connected(t)
   const process = await session.exec(['sleep', '60'])
   const stop = new AbortController()
@@ -300,7 +300,7 @@ test('waiting for an answer ends with its signal, and the process goes on', asyn
   await process.exited
 })
 
-test('both streams of a process, in the order in which they came, and each with its numbers', async (t) => {
+test('iterating over a process gives both streams in their order with sequence numbers', async (t) => {
   const { session } = await connected(t)
   const process = await session.exec(['cat'], { stdinOpen: true })
   await process.write('one\n')

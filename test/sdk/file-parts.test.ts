@@ -8,14 +8,14 @@ import { fileParts, READ_AHEAD, type ReadOptions } from '../../src/sdk/remote-fi
 import type { Result } from '../../src/protocol/rexd/results.ts'
 import { SEED } from './pieces.ts'
 
-/** A file of a server that gives at most so much at a time, and what is asked of it. */
+/** A file on a server that returns at most `most` bytes per request. Records the requests. */
 class File {
   bytes: Buffer
   readonly #most: number
   readonly asked: number[] = []
   waiting = 0
   mostWaiting = 0
-  /** From this byte on nothing can be read. */
+  /** Reads at or after this offset fail. */
   fails = Infinity
 
   constructor(bytes: Uint8Array, most = Infinity) {
@@ -54,7 +54,7 @@ const whole = async (parts: ReturnType<typeof fileParts>): Promise<Buffer> => {
   return Buffer.concat(found)
 }
 
-test('whatever part of a file is asked for comes, in whatever pieces the server gives it', async () => {
+test('property: any requested range arrives whole, however the server divides it', async () => {
   const number = (min: number): fc.Arbitrary<number> => fc.integer({ min, max: 40 })
   const length = fc.option(number(1), { nil: undefined })
   await fc.assert(
@@ -77,7 +77,7 @@ test('whatever part of a file is asked for comes, in whatever pieces the server 
   )
 })
 
-test('a file of one message is asked for once, and what is behind the first of a longer one three at a time', async () => {
+test('a short file needs one request, and a longer one has three requests in advance after the first', async () => {
   const short = new File(Buffer.alloc(10))
   assert.equal((await whole(short.parts(10))).length, 10)
   assert.deepEqual(short.asked, [0])
@@ -91,20 +91,20 @@ test('a file of one message is asked for once, and what is behind the first of a
   assert.equal(long.asked.length, 10)
 })
 
-test('who takes no more asks for no more, and what was asked for ahead fails unheard', async () => {
+test('a reader that stops sends no further requests, and errors of requests in advance are ignored', async () => {
   const file = new File(Buffer.alloc(100))
   file.fails = 10
   for await (const { data } of file.parts(10)) {
     assert.equal(data.length, 10)
     break
   }
-  // An error that nobody handles would be told now.
+  // An unhandled rejection would be reported in this turn.
   await new Promise((resolve) => setImmediate(resolve))
   assert.deepEqual(file.asked, [0, 10, 20, 30])
   await assert.rejects(whole(file.parts(10)), /gone/)
 })
 
-test('a file that changes is read to where it ends now, where it may change, and is a conflict where not', async () => {
+test('a file that changes during a read is read to its new end if allowed, and causes a conflict otherwise', async () => {
   for (const size of [35, 240]) {
     const change = async (mayChange: boolean): Promise<number> => {
       const file = new File(Buffer.alloc(140))
@@ -113,7 +113,7 @@ test('a file that changes is read to where it ends now, where it may change, and
       file.bytes = Buffer.alloc(size)
       return 10 + (await whole(parts)).length
     }
-    // Three messages were answered before.
+    // Three further requests were answered before the change.
     assert.equal(await change(true), Math.max(size, 40))
     await assert.rejects(change(false), (error: unknown) => error instanceof RexdError && error.name === 'conflict')
   }

@@ -12,7 +12,7 @@ const named =
   (error: unknown): boolean =>
     error instanceof RexdError && error.name === name && (reason === undefined || error.data['reason'] === reason)
 
-test('a file is written, read, looked at and found', async (t) => {
+test('a file can be written, read, inspected and found', async (t) => {
   const { session, root } = await connected(t)
   const { files } = session
   const written = await files.write('notes/a.txt', 'grüße\n', { mkdirParents: true })
@@ -35,7 +35,7 @@ test('a file is written, read, looked at and found', async (t) => {
   assert.equal((await files.glob('*', { cwd: 'notes', maxMatches: 1 })).truncated, true)
 })
 
-test('content comes from a source in parts of any size; none at all makes an empty file', async (t) => {
+test('content from a source can have parts of any size, and an empty source creates an empty file', async (t) => {
   const { session, root } = await connected(t)
   const sizes = [0, 1, 700_000, 3 * MiB, 5]
   const parts = sizes.map((size, i) => Buffer.alloc(size, `${i}`))
@@ -52,10 +52,10 @@ test('content comes from a source in parts of any size; none at all makes an emp
   assert.ok(chunks.length > 1 && chunks.every((length) => length <= MiB))
 })
 
-test('a file that changes while it is read is a conflict, or is meant to', async (t) => {
+test('a file that changes during a read causes a conflict unless mayChange is set', async (t) => {
   const { session, root } = await connected(t)
   const read = async (mayChange: boolean): Promise<number> => {
-    // More than is asked for ahead.
+    // More than the client requests in advance.
     await writeFile(join(root, 'log'), Buffer.alloc(8 * MiB))
     let bytes = 0
     for await (const chunk of session.files.read('log', { mayChange })) {
@@ -68,7 +68,7 @@ test('a file that changes while it is read is a conflict, or is meant to', async
   assert.equal(await read(true), 8 * MiB + 14)
 })
 
-test('modes and expectations of a write', async (t) => {
+test('a write can require a new file or a version, or append', async (t) => {
   const { session, root } = await connected(t)
   const { files } = session
   await files.write('a', 'one')
@@ -83,7 +83,7 @@ test('modes and expectations of a write', async (t) => {
   await assert.rejects(files.write('missing/a', 'x'), named('file_not_found'))
 })
 
-test("somebody else's change in the middle of a large write is a conflict", async (t) => {
+test('a change by another program during a large write causes a conflict', async (t) => {
   const { session, root } = await connected(t)
   const source = async function* (): AsyncGenerator<Uint8Array> {
     yield Buffer.alloc(MiB)
@@ -94,7 +94,7 @@ test("somebody else's change in the middle of a large write is a conflict", asyn
   await assert.rejects(session.files.write('large', source()), named('conflict', 'changed'))
 })
 
-test('a write that is aborted stops, and leaves the beginning', async (t) => {
+test('an aborted write stops and leaves the first part', async (t) => {
   const { session, root } = await connected(t)
   const stop = new AbortController()
   const source = async function* (): AsyncGenerator<Uint8Array> {
@@ -107,7 +107,7 @@ test('a write that is aborted stops, and leaves the beginning', async (t) => {
   await assert.rejects(session.files.readAll('large', { signal: stop.signal }), /stop/)
 })
 
-test('texts are replaced, and patches applied', async (t) => {
+test('edit replaces text, and patch applies patches', async (t) => {
   const { session, root } = await connected(t)
   const { files } = session
   await files.write('a.txt', 'x y x\n')
@@ -132,7 +132,7 @@ test('texts are replaced, and patches applied', async (t) => {
   assert.equal(await files.readText('b.txt'), 'done\n')
 })
 
-test('a small limit of the session makes more messages, not less content', async (t) => {
+test('a small message limit of the session causes more messages with the same content', async (t) => {
   const { session } = await connected(t, { open: { limits: { maxFileReadBytes: 1000 } } })
   const content = 'z'.repeat(4500)
   await session.files.write('a', content)

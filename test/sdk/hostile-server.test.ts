@@ -18,19 +18,23 @@ const endedBy = (text: RegExp) => (error: unknown) =>
 const ENDING: readonly (readonly [string, object | string, RegExp])[] = [
   ['garbage', 'Last login: Tue', /does not speak JSON-RPC; it sent "Last login: Tue"/],
   ["garbage with a terminal's controls", '\u001b]0;x\u0007{', /it sent "\]0;x \{"/],
-  ['half a message', '{"jsonrpc":"2.0","id":1', /does not speak JSON-RPC/],
+  ['an incomplete message', '{"jsonrpc":"2.0","id":1', /does not speak JSON-RPC/],
   ['a list', '[]', /a message: not an object/],
   ['a number', '7', /not an object/],
-  ['another version', { id: 1, result: {} }, /not of JSON-RPC 2\.0/],
-  ['an answer to nothing', { jsonrpc: '2.0', id: 4711, result: {} }, /an answer to 4711, which was not sent/],
+  ['another version of JSON-RPC', { id: 1, result: {} }, /not of JSON-RPC 2\.0/],
+  ['an answer to an unknown request', { jsonrpc: '2.0', id: 4711, result: {} }, /an answer to 4711, which was not sent/],
   ['a second answer', { jsonrpc: '2.0', id: 1, result: {} }, /an answer to 1, which was not sent/],
-  ['an id that is none of ours', { jsonrpc: '2.0', id: '1', result: {} }, /neither an answer nor an event/],
-  ['neither result nor error', { jsonrpc: '2.0', id: 1 }, /neither an answer nor an event/],
-  ['both', { jsonrpc: '2.0', id: 1, result: {}, error: { code: 1, message: 'x' } }, /neither an answer nor an event/],
-  ['a request', { jsonrpc: '2.0', id: 1, method: 'do.this', params: {} }, /neither an answer nor an event/],
-  ['an error that is none', { jsonrpc: '2.0', id: 2, error: 'no' }, /an error: not an object/],
+  ['an ID of another type', { jsonrpc: '2.0', id: '1', result: {} }, /neither an answer nor an event/],
+  ['an answer without result and error', { jsonrpc: '2.0', id: 1 }, /neither an answer nor an event/],
   [
-    'a complaint about a message',
+    'an answer with result and error',
+    { jsonrpc: '2.0', id: 1, result: {}, error: { code: 1, message: 'x' } },
+    /neither an answer nor an event/,
+  ],
+  ['a request', { jsonrpc: '2.0', id: 1, method: 'do.this', params: {} }, /neither an answer nor an event/],
+  ['an invalid error', { jsonrpc: '2.0', id: 2, error: 'no' }, /an error: not an object/],
+  [
+    'an error without an ID',
     { jsonrpc: '2.0', id: null, error: { code: -32700, message: 'not valid JSON' } },
     /could not read a message: not valid JSON/,
   ],
@@ -47,7 +51,7 @@ const ENDING: readonly (readonly [string, object | string, RegExp])[] = [
 ]
 
 for (const [name, message, text] of ENDING)
-  test(`${name}: the connection is ended, and every call with it`, async (t) => {
+  test(`a server that sends ${name} loses the connection, and all calls fail`, async (t) => {
     const { server, client, session } = await scripted(t)
     const { line } = server
     const info = session.info()
@@ -58,7 +62,7 @@ for (const [name, message, text] of ENDING)
     line.say({ jsonrpc: '2.0', id: 3, result: {} })
   })
 
-test('events of processes that are not known, and unknown events, are passed by', async (t) => {
+test('events of unknown processes and unknown events do not break the connection', async (t) => {
   const heard: RexdEvent[] = []
   const { server, client, session } = await scripted(t, { onEvent: (event) => heard.push(event) })
   const { line } = server
@@ -75,7 +79,7 @@ test('events of processes that are not known, and unknown events, are passed by'
   assert.equal(client.connected, true)
 })
 
-test('a hole in what a process wrote is an error of that process, which is ended; the others go on', async (t) => {
+test('missing output fails only its process, which is killed, and other processes continue', async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server
   const starting = session.exec(['one'])
@@ -101,7 +105,7 @@ test('a hole in what a process wrote is an error of that process, which is ended
   assert.equal((await other.exited).exitCode, 0)
 })
 
-test('an end that counts more than came is no success; but output that was cut off is told as such', async (t) => {
+test('a process with fewer received bytes than reported fails, unless the output was truncated', async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server
   const missing = session.run(['one'])
@@ -117,7 +121,7 @@ test('an end that counts more than came is no success; but output that was cut o
   assert.deepEqual([truncated, stdoutText, bytesStdout], [true, 'abc', 5])
 })
 
-test('an encoding that there is not ends the connection', async (t) => {
+test('an unknown encoding ends the connection', async (t) => {
   const { server, session } = await scripted(t)
   const starting = session.exec(['one'])
   await startNext(server.line)
@@ -126,7 +130,7 @@ test('an encoding that there is not ends the connection', async (t) => {
   await assert.rejects(process.exited, endedBy(/an unknown encoding/))
 })
 
-test('events right behind the answer are of that process, whoever looks when', async (t) => {
+test("events directly after the start's answer reach their process, even before the caller handles the answer", async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server
   const starting = session.exec(['one'])
@@ -139,7 +143,7 @@ test('events right behind the answer are of that process, whoever looks when', a
   assert.deepEqual(await process.stdout.bytes(100), Buffer.concat([Buffer.from('text and '), Buffer.from([0, 255])]))
 })
 
-test('two processes by one id are refused', async (t) => {
+test('a second process with the same ID is refused', async (t) => {
   const { server, session } = await scripted(t)
   const first = session.exec(['one'])
   await startNext(server.line)
@@ -150,12 +154,12 @@ test('two processes by one id are refused', async (t) => {
 })
 
 for (const [name, result] of [
-  ['nothing', null],
-  ['a text', 'p_1'],
-  ['no id', { started_at: 'now' }],
-  ['an id that is no text', { process_id: 7, started_at: 'now' }],
+  ['null', null],
+  ['a string', 'p_1'],
+  ['an object without an ID', { started_at: 'now' }],
+  ['an object with an invalid ID', { process_id: 7, started_at: 'now' }],
 ] as const)
-  test(`an answer that is ${name} where a process was expected is an error of that call alone`, async (t) => {
+  test(`${name} as the answer to exec.start fails only that call`, async (t) => {
     const { server, client, session } = await scripted(t)
     const starting = session.exec(['one'])
     server.line.answer(await server.line.next('exec.start'), result)
@@ -163,7 +167,7 @@ for (const [name, result] of [
     assert.equal(client.connected, true)
   })
 
-test('a server of another protocol, and one that grants nonsense, are refused', async (t) => {
+test('a session opening with another protocol or invalid fields is refused', async (t) => {
   const { server, client } = await scripted(t)
   for (const opened of [
     { ...OPENED, protocol: 'rexd/2' },
@@ -176,7 +180,7 @@ test('a server of another protocol, and one that grants nonsense, are refused', 
   }
 })
 
-test('a server that takes more of stdin than it was given, or nothing for a while', async (t) => {
+test('a write sends the rest that the server did not take, and fails if the server claims too much', async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server
   const starting = session.exec(['one'], { stdinOpen: true })
@@ -196,7 +200,7 @@ test('a server that takes more of stdin than it was given, or nothing for a whil
   await assert.rejects(greedy, protocolError(/4 bytes taken of 3/))
 })
 
-test('a program that does not read is asked with little whether it reads again', async (t) => {
+test('while a program does not read, the client tries with small writes', async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server
   const starting = session.exec(['one'], { stdinOpen: true })
@@ -218,7 +222,7 @@ test('a program that does not read is asked with little whether it reads again',
   assert.ok(Buffer.concat(taken).equals(content))
 })
 
-test('a file that never ends, and more of it than was asked for', async (t) => {
+test('a file without progress, too many bytes and an invalid listing are protocol errors', async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server
   const part = { path: 'a', size: 10, mtime: 'm', encoding: 'utf8' }
@@ -233,7 +237,7 @@ test('a file that never ends, and more of it than was asked for', async (t) => {
   await assert.rejects(wrong, protocolError(/fs\.list: entries is not a list/))
 })
 
-test("names of errors are the server's, or the usual ones of their numbers", async (t) => {
+test("an error has the server's name, or the default name of its code", async (t) => {
   const { server, client } = await scripted(t)
   for (const [error, name] of [
     [{ code: -32_010, message: 'x', data: { code: 'something_new', path: '/a' } }, 'something_new'],
@@ -247,7 +251,7 @@ test("names of errors are the server's, or the usual ones of their numbers", asy
   }
 })
 
-test('output that nobody reads stops the reading; it goes on for an answer, up to a bound', async (t) => {
+test('unread output stops reading from the server, except for an answer up to a limit', async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server
   const starting = session.exec(['one'])
@@ -274,14 +278,14 @@ test('output that nobody reads stops the reading; it goes on for an answer, up t
     if (!line.paused) break
   }
   assert.ok(read > OUTPUT_LIMIT - 1024 * 1024)
-  // Left before its end: what comes is passed over.
+  // The reader stopped before the end, so later output is discarded.
   flood(() => seq > 1000)
   assert.equal(line.paused, false)
   line.event('exec.exit', { ...OF_1, ...EXIT, bytes_stdout: seq * chunk.length })
   assert.equal((await process.exited).exitCode, 0)
 })
 
-test('a flood of tiny pieces is bounded as well', async (t) => {
+test('many tiny pieces of output also reach a limit', async (t) => {
   const { server, session } = await scripted(t)
   const starting = session.exec(['one'])
   await startNext(server.line)
@@ -292,8 +296,8 @@ test('a flood of tiny pieces is bounded as well', async (t) => {
 })
 
 for (const [name, bytes] of [
-  ['a line without an end', Buffer.alloc(MAX_INCOMING_MESSAGE + 1, 'x')],
-  ['bytes that are no UTF-8', Buffer.from([0x7b, 0xff, 0xfe, 0x7d, 0x0a])],
+  ['an endless line', Buffer.alloc(MAX_INCOMING_MESSAGE + 1, 'x')],
+  ['invalid UTF-8', Buffer.from([0x7b, 0xff, 0xfe, 0x7d, 0x0a])],
 ] as const)
   test(`${name} ends the connection`, async () => {
     const [readable, writable] = [new PassThrough(), new PassThrough()]

@@ -8,7 +8,7 @@ import { OutputQueue } from '../../src/sdk/output.ts'
 import { ReadGate, type Fullness } from '../../src/sdk/connection.ts'
 import { all, SEED } from './pieces.ts'
 
-test('what is pushed is read, once, in its order, whoever reads which stream when', async () => {
+test('property: output is read once and in order, by one reader or by one per stream', async () => {
   const piece = fc.record({
     stream: fc.constantFrom<OutputName>('stdout', 'stderr'),
     size: fc.integer({ min: 1, max: 3 }),
@@ -34,7 +34,7 @@ test('what is pushed is read, once, in its order, whoever reads which stream whe
   )
 })
 
-test('a queue tells how full it is, and is not full any more when half is gone, it is over or discarded', async () => {
+test('a queue reports its fullness, and has room again after enough is read or after its end or discard', async () => {
   const told: Fullness[] = []
   const queue = (): OutputQueue => new OutputQueue({ onFullness: (fullness) => told.push(fullness) })
   const chunk = (seq: number) => ({ stream: 'stdout', data: new Uint8Array(100_000), seq }) as const
@@ -44,7 +44,7 @@ test('a queue tells how full it is, and is not full any more when half is gone, 
   const reader = first.read('stdout')
   for (let i = 0; i < 10; i++) await reader.next()
   assert.deepEqual(told.splice(0), ['high'])
-  // 6 chunks are more than half of what makes it full, 5 are less.
+  // Room is reported when 5 of the chunks remain, but not yet at 6.
   for (let i = 0; i < 159; i++) await reader.next()
   assert.deepEqual(told.splice(0), [])
   await reader.next()
@@ -61,7 +61,7 @@ test('a queue tells how full it is, and is not full any more when half is gone, 
   for (let seq = 1; seq <= 20; seq++) third.push(chunk(seq))
   third.discard('stdout')
   assert.deepEqual(told.splice(0), ['high', 'room'])
-  // What is discarded is not kept: as much again makes nothing full.
+  // Discarded output is not stored, so the same amount does not fill the queue.
   for (let seq = 21; seq <= 40; seq++) third.push(chunk(seq))
   third.fail(new Error('first'))
   third.end(null)
@@ -69,7 +69,7 @@ test('a queue tells how full it is, and is not full any more when half is gone, 
   await assert.rejects(third.read('stdout').next(), /first/)
 })
 
-test('reading stops for whoever is full, unless an answer is waited for; always at the limit', () => {
+test('a full reader stops the reading unless an answer is expected, and the limit always stops it', () => {
   const told: boolean[] = []
   const gate = new ReadGate({ onHeld: (held) => told.push(held) })
   const [a, b] = [{}, {}]

@@ -16,12 +16,12 @@ const TSC = join(ROOT, 'node_modules/typescript/bin/tsc')
 
 const run = promisify(execFile)
 
-test('the bundle holds the client, the protocol and the WebSocket library, and loads nothing but what every runtime has', async () => {
+test('the bundle contains only the client, the protocol and the WebSocket library, and imports only built-in modules', async () => {
   const { metafile } = await bundle(TARGETS.client)
   const foreign = Object.keys(metafile.inputs).filter((path) => !/^(src\/(sdk|protocol)\/|node_modules\/ws\/|start\.js$)/.test(path))
   assert.deepEqual(foreign, [])
   const imported = Object.values(metafile.outputs).flatMap(({ imports }) => imports.map(({ path }) => path))
-  // The WebSocket library takes these where somebody has installed them, and does without.
+  // The WebSocket library uses these optional packages only if they are installed.
   const optional = ['bufferutil', 'utf-8-validate']
   assert.deepEqual(
     imported.filter((path) => !builtinModules.includes(path.replace(/^node:/, '')) && !optional.includes(path)),
@@ -29,7 +29,7 @@ test('the bundle holds the client, the protocol and the WebSocket library, and l
   )
 })
 
-/** A directory of a user with the packed package in it, and nothing else of ours. */
+/** A user's directory that contains only the packed package. */
 const installed = async (t: TestContext): Promise<string> => {
   const directory = await tempDir(t)
   const { stdout } = await run('npm', ['pack', '--json', '--ignore-scripts', '--pack-destination', directory], { cwd: ROOT })
@@ -57,11 +57,11 @@ console.log((await first(session)).trim(), webSocket({ url: 'unix:/run/rexd.sock
 await session.files.readText('nothing').catch((error: unknown) => console.log(error instanceof RexdError && error.name))
 `
 
-test('whoever installs the package imports x0x/client with its types, and gets a client that works', async (t) => {
+test('a program can import x0x/client with its types from the package, and the client works', async (t) => {
   const directory = await installed(t)
   await writeFile(join(directory, 'program.ts'), PROGRAM)
   const options = ['--strict', '--target', 'es2023', '--lib', 'es2023,esnext.disposable', '--module', 'nodenext', '--types', 'node']
-  // Its declarations are looked at too.
+  // This also checks the package's declarations.
   const checked = await run(process.execPath, [TSC, ...options, '--exactOptionalPropertyTypes', 'program.ts'], { cwd: directory }).catch(
     (error: unknown) => error as { stdout: string },
   )

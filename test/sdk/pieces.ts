@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 
-/** The same bytes, cut wherever the numbers say. */
+/** Cuts the bytes into pieces of these sizes. */
 export const cut = (bytes: Uint8Array, sizes: readonly number[]): Uint8Array[] => {
   const parts: Uint8Array[] = []
   let at = 0
@@ -11,10 +11,10 @@ export const cut = (bytes: Uint8Array, sizes: readonly number[]): Uint8Array[] =
   return [...parts, bytes.subarray(at)]
 }
 
-/** Sizes of pieces, none among them. */
+/** Sizes of pieces, including zero. */
 export const sizes = fc.array(fc.integer({ min: 0, max: 40 }), { maxLength: 30 })
 
-/** What an iterable gives. */
+/** Collects all items of an iterable. */
 export const all = async <T>(items: AsyncIterable<T>): Promise<T[]> => {
   const found: T[] = []
   for await (const item of items) found.push(item)

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { orAborted, pause } from '../../src/sdk/promises.ts'
 
-test('whoever waits for what never comes is told the reason of the signal, before and after it was given', async () => {
+test("waiting for a promise rejects with the signal's reason, before and after the abort", async () => {
   const stop = new AbortController()
   const never = new Promise<never>(() => undefined)
   const waiting = orAborted(never, stop.signal)
@@ -12,11 +12,11 @@ test('whoever waits for what never comes is told the reason of the signal, befor
   await assert.rejects(orAborted(never, stop.signal), /enough/)
 })
 
-test('without a signal what is waited for is what comes', async () => {
+test('without a signal the result of the promise is returned', async () => {
   assert.equal(await orAborted(Promise.resolve(1), undefined), 1)
 })
 
-test('a pause ends with its signal, and does not begin after it', async () => {
+test('a pause ends when its signal aborts, and an aborted signal skips it', async () => {
   const stop = new AbortController()
   let over = 0
   const pausing = pause(1_000_000, stop.signal).then(() => (over += 1))

@@ -7,11 +7,11 @@ import { EVENTS, RESULTS, type Result, type RexdEvent } from '../../src/protocol
 import type { Method, Params } from '../../src/protocol/rexd/methods.ts'
 import { connected } from './real-server.ts'
 
-/** Every field is there that must be, each is what it is stated to be, and there is none besides. */
+/** Checks that the value has exactly the declared fields with the declared types. */
 const requireStated = (value: object, stated: FieldTable, what: string): void =>
   assert.deepEqual(recordOf(stated).safeParse(value).error?.issues ?? [], [], what)
 
-test('what the server answers and tells is what is stated of it', async (t) => {
+test('results and events of a real server match their declared fields', async (t) => {
   const events: RexdEvent[] = []
   const { client } = await connected(t, {
     connect: { onEvent: (event) => events.push(event) },
@@ -51,7 +51,7 @@ test('what the server answers and tells is what is stated of it', async (t) => {
   await call('session.close', { session_id })
   for (const { method, params } of events) requireStated(params, EVENTS[method], method)
   assert.deepEqual([...new Set(events.map(({ method }) => method))].toSorted(), ['exec.error', 'exec.exit', 'exec.stderr', 'exec.stdout'])
-  // Over standard input and output there is nothing to come back to; terminals have to be granted.
+  // Sessions over stdio are not resumable, and terminals need a grant, so these methods are not called.
   const elsewhere = await call('session.open', { client_name: 'fields', target: 'bob' })
   assert.equal(elsewhere.target, 'bob')
   const { target, cwd } = await call('session.info', { session_id: elsewhere.session_id })

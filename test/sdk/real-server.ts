@@ -12,16 +12,16 @@ import { tempDir } from '../support/temp-dir.ts'
 const BUNDLE = fileURLToPath(new URL('../../dist/rexd.mjs', import.meta.url))
 
 export interface Setting {
-  /** Lines of `[limits]`. */
+  /** Lines of the section `[limits]`. */
   readonly limits?: string
-  /** Lines of `[security]`. */
+  /** Lines of the section `[security]`. */
   readonly security?: string
 }
 
 export interface Place {
-  /** All that the server may touch. */
+  /** The only directory that the server may access. */
   readonly root: string
-  /** What starts the server. */
+  /** The command that starts the server. */
   readonly command: readonly string[]
 }
 
@@ -44,11 +44,11 @@ export interface Connected extends Place {
 export interface ConnectedOptions extends Setting {
   readonly connect?: Partial<ConnectOptions>
   readonly open?: Partial<OpenOptions>
-  /** What stands between. */
+  /** Wraps the transport of the client. */
   readonly through?: (factory: TransportFactory) => TransportFactory
 }
 
-/** A client of a real server and the place of that server. */
+/** A client of a real server, with the server's place. */
 interface SharedServer extends Place {
   readonly client: RexdClient
   roots: number
@@ -70,7 +70,7 @@ const startShared = async (setting: Setting): Promise<SharedServer> => {
   return { ...where, client, roots: 0 }
 }
 
-/** A session with a server of these settings, which the tests of a file share. Each session has a root of its own. */
+/** A session on a server with these settings, which all tests of a file share. Each session has its own root. */
 const inShared = async (t: TestContext, { open, ...setting }: ConnectedOptions): Promise<Connected> => {
   const key = JSON.stringify(setting)
   const starting = sharedServers.get(key) ?? startShared(setting)
@@ -83,11 +83,11 @@ const inShared = async (t: TestContext, { open, ...setting }: ConnectedOptions):
   return { root, command: server.command, client: server.client, session }
 }
 
-/** A session with a real server. A test that says how to connect has a server of its own. */
+/** A session with a real server. A test with connection options gets its own server. */
 export const connected = async (t: TestContext, options: ConnectedOptions = {}): Promise<Connected> => {
   if (options.connect === undefined && options.through === undefined) return inShared(t, options)
   const closing: { client: RexdClient | null } = { client: null }
-  // Before the directory goes.
+  // Close the client before the directory is removed.
   t.after(async () => closing.client?.close())
   const where = await place(t, options)
   const factory = stdio({ command: where.command, onStderr: () => undefined })
@@ -96,7 +96,7 @@ export const connected = async (t: TestContext, options: ConnectedOptions = {}):
   return { ...where, client, session: await client.open({ clientName: 'test', ...options.open }) }
 }
 
-/** Writes a program into a file of its own; answers its path. */
+/** Writes a program to a file and returns its path. */
 export const program = async (root: string, name: string, text: string): Promise<string> => {
   const path = join(root, name)
   await mkdir(dirname(path), { recursive: true })
@@ -105,16 +105,16 @@ export const program = async (root: string, name: string, text: string): Promise
   return path
 }
 
-/** What passed by a transport. */
+/** Observations of a transport. */
 export interface Watched {
-  /** Characters of all messages that came. */
+  /** Number of characters in all received messages. */
   received: number
   paused: boolean
-  /** Settles when reading stops the next time. */
+  /** Resolves at the next pause of reading. */
   nextPause(): Promise<void>
 }
 
-/** The same transport, and an account of it. */
+/** Wraps a transport and records its activity. */
 export const watch = (factory: TransportFactory): { factory: TransportFactory; watched: Watched } => {
   let waiting: (() => void)[] = []
   const watched: Watched = {

@@ -19,9 +19,9 @@ import { lost, resumable } from './web-server.ts'
 const MiB = 1024 * 1024
 const hashOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
-// ---- with a real server, and a path between that is cut ----
+// ---- With a real server, over a connection that can be cut ----
 
-test('10 MiB come once and whole, though the connection is cut again and again meanwhile', async (t) => {
+test('10 MiB of output arrive once and whole although the connection is cut repeatedly', async (t) => {
   const { server, proxy, session } = await resumable(t)
   const process = await session.exec({ shell: `head -c ${10 * MiB} /dev/urandom | tee all.bin; echo end >&2` })
   const parts: Uint8Array[] = []
@@ -41,7 +41,7 @@ test('10 MiB come once and whole, though the connection is cut again and again m
   assert.deepEqual([exitCode, bytesStdout, truncated, session.ended], [0, 10 * MiB, false, false])
 })
 
-test('what is said while nobody is there is heard afterwards, and what is asked then is asked afterwards', async (t) => {
+test('after an outage the client gets the missed output and sends the calls that waited', async (t) => {
   const { server, proxy, client, session } = await resumable(t)
   const process = await session.exec({ shell: 'echo before; read line; echo "after $line"; exit 7' }, { stdinOpen: true })
   const other = await session.exec({ shell: 'while [ ! -e go ]; do sleep 0.02; done; echo meanwhile' })
@@ -58,13 +58,13 @@ test('what is said while nobody is there is heard afterwards, and what is asked 
   await asked
   assert.equal(await process.stdout.text(100), 'before\nafter a line\n')
   assert.equal(await other.stdout.text(100), 'meanwhile\n')
-  // It was asked on a connection that is gone.
+  // This call was sent over the lost connection.
   assert.deepEqual([(await waiting).status, (await waiting).exitCode], ['exited', 7])
   assert.equal(await session.files.readText('b'), 'written once')
   assert.equal((await session.files.stat('never')).exists, false)
 })
 
-test('whoever shows how the connection stands is told of each loss, with why, and of its end', async (t) => {
+test('onConnection reports each loss with its reason, each reconnection and the end', async (t) => {
   const told: ConnectionState[] = []
   const { proxy, client, session } = await resumable(t, { connect: { onConnection: (state) => void told.push(state) } })
   for (let cuts = 0; cuts < 2; cuts++) {
@@ -72,7 +72,7 @@ test('whoever shows how the connection stands is told of each loss, with why, an
     await until(() => told.length === 2 * cuts + 2)
     await session.info()
   }
-  // Nobody is left who would want it back.
+  // Without a session, the client does not reconnect.
   await session.close()
   proxy.cut()
   await until(() => told.length === 5)
@@ -84,7 +84,7 @@ test('whoever shows how the connection stands is told of each loss, with why, an
   )
 })
 
-test('a connection that goes silent is given up, and the session goes on over another', async (t) => {
+test('a silent connection is abandoned, and the session continues over a new one', async (t) => {
   const { server, proxy, url } = await resumable(t)
   const client = await connect({ transport: webSocket({ url, token: server.token, silenceMs: 1_000 }), reconnect: { firstDelayMs: 20 } })
   t.after(async () => client.close())
@@ -96,7 +96,7 @@ test('a connection that goes silent is given up, and the session goes on over an
   assert.equal(await process.stdout.text(100), 'one\ntwo\n')
 })
 
-test('a server that was killed and came back knows no session: everything of it ends with one error', async (t) => {
+test("after a restart of the server, the session's calls and processes fail with one reason", async (t) => {
   const { server, session, client } = await resumable(t)
   const process = await session.exec({ shell: 'echo $$ > pid; echo ready; exec sleep 60' }, { stdinOpen: true })
   const output = process.stdout[Symbol.asyncIterator]()
@@ -116,11 +116,11 @@ test('a server that was killed and came back knows no session: everything of it 
   assert.equal(session.ended, true)
   await assert.rejects(session.run(['true']), lost(false, /could not be come back to/))
   await assert.rejects(process.write('x'), lost(false, /could not be come back to/))
-  // The client itself goes on.
+  // The client remains usable.
   assert.equal((await (await client.open({ clientName: 'next' })).run(['echo', 'on'])).stdoutText, 'on\n')
 })
 
-test('a session that is to be closed while the connection breaks is closed over the next one', async (t) => {
+test('a session closed during an outage is closed over the next connection', async (t) => {
   const { server, proxy, session, client } = await resumable(t)
   await session.exec({ shell: 'echo $$ > pid; exec sleep 60' })
   const pid = await pidIn(join(server.root, 'pid'))
@@ -132,7 +132,7 @@ test('a session that is to be closed while the connection breaks is closed over 
   await gone(pid)
 })
 
-test('only who connects again can have such a session, and not over standard input and output', async (t) => {
+test('a resumable session requires reconnect, and is not available over stdio', async (t) => {
   const { server, url } = await resumable(t)
   const client = await connect({ transport: webSocket({ url, token: server.token }), reconnect: false })
   t.after(async () => client.close())
@@ -144,7 +144,7 @@ test('only who connects again can have such a session, and not over standard inp
   await assert.rejects(local.open({ clientName: 'x', resumable: true }), { name: 'unsupported_capability' })
 })
 
-// ---- with a server that does what no server should ----
+// ---- With a server that breaks the rules ----
 
 const GRANT = { ...OPENED, resume_token: 'secret', resume_window_ms: 60_000 }
 const QUICK = { attempts: 4, firstDelayMs: 1, maxDelayMs: 4 }
@@ -152,7 +152,7 @@ const QUICK = { attempts: 4, firstDelayMs: 1, maxDelayMs: 4 }
 interface ScriptedResumable {
   readonly server: ScriptedServer
   readonly session: RexdSession
-  /** Cuts the line, and answers the next; its question for the session is looked at, and what it has is said. */
+  /** Cuts the connection, answers the next one's session.resume and checks its cursor. */
   again(cursor: number): Promise<ScriptedLine>
 }
 
@@ -179,7 +179,7 @@ const scriptedResumable = async (t: TestContext, options: Partial<ConnectOptions
 
 const said = (cursor: number, seq: number, data: string): object => ({ ...output(seq, data), cursor })
 
-test('what was heard already is passed over, and the next question says how far that was', async (t) => {
+test('events that were already received are ignored, and the next resume sends the latest cursor', async (t) => {
   const { server, session, again } = await scriptedResumable(t)
   const starting = session.exec(['one'])
   await startNext(server.line)
@@ -195,7 +195,7 @@ test('what was heard already is passed over, and the next question says how far 
   assert.equal((await process.exited).exitCode, 0)
 })
 
-test('of what was asked when the connection broke, what changes nothing is asked again in its order, and the rest is not', async (t) => {
+test('after a loss the client repeats pending read-only calls in order, and other calls fail', async (t) => {
   const { server, session, again } = await scriptedResumable(t)
   const { files } = session
   const editing = files.edit('a', { oldString: 'x', newString: 'y' })
@@ -217,10 +217,10 @@ test('of what was asked when the connection broke, what changes nothing is asked
 })
 
 for (const [name, events] of [
-  ['as the server says', [['session.gap', { session_id: 's_1', from: 2, to: 4 }]]],
-  ['as the numbers say', []],
+  ['reported by the server', [['session.gap', { session_id: 's_1', from: 2, to: 4 }]]],
+  ['detected by their cursors', []],
 ] as const)
-  test(`events that are lost are an error that nobody overlooks, ${name}; the program goes on`, async (t) => {
+  test(`lost events, ${name}, fail their process with RexdGap, but the program continues`, async (t) => {
     const heard: RexdEvent[] = []
     const { server, session, again } = await scriptedResumable(t, { onEvent: (event) => heard.push(event) })
     const starting = session.exec(['one'])
@@ -252,14 +252,14 @@ for (const [name, events] of [
     await again(5)
   })
 
-test('who breaks the protocol is not come back to', async (t) => {
+test('the client does not reconnect after a protocol error', async (t) => {
   const { server, session } = await scriptedResumable(t)
   server.line.event('exec.stdout', { ...output(1, 'a'), cursor: 'one' })
   await assert.rejects(session.info(), lost(false, /exec\.stdout: cursor is not a whole number/))
   assert.deepEqual([session.ended, server.tries], [true, 1])
 })
 
-test('a connection that breaks each time before it has got anywhere is not tried for ever', async (t) => {
+test('a connection that breaks before any progress is tried a limited number of times', async (t) => {
   const { server, session } = await scriptedResumable(t)
   const starting = session.exec(['one'])
   await startNext(server.line)
@@ -276,7 +276,7 @@ test('a connection that breaks each time before it has got anywhere is not tried
   assert.equal(server.tries, 1 + QUICK.attempts)
 })
 
-test('what nobody has read is still bounded on the next connection', async (t) => {
+test('the limit for unread output also applies to the next connection', async (t) => {
   const { server, session, again } = await scriptedResumable(t)
   const starting = session.exec(['one'])
   await startNext(server.line)

@@ -11,7 +11,7 @@ export interface Asked {
   readonly params: Readonly<Record<string, unknown>>
 }
 
-/** One opened line of a server that does what the test says. */
+/** One connection of a server that does what the test says. */
 export class ScriptedLine {
   readonly #events: TransportEvents
   readonly #asked: Asked[] = []
@@ -24,14 +24,14 @@ export class ScriptedLine {
     this.#events = events
   }
 
-  /** The next request, as soon as it comes. */
+  /** Returns the next request, and waits for it if necessary. */
   async next(method?: string): Promise<Asked> {
     const asked = this.#asked.shift() ?? (await new Promise<Asked>((resolve) => this.#waiting.push(resolve)))
     if (method !== undefined) assert.equal(asked.method, method)
     return asked
   }
 
-  /** Requests that nobody has looked at. */
+  /** Requests that the test has not examined. */
   get unread(): readonly Asked[] {
     return this.#asked
   }
@@ -56,7 +56,7 @@ export class ScriptedLine {
     this.#events.onClosed(error)
   }
 
-  /** What is sent from now on waits until `catchUp`. */
+  /** Messages that are sent after this call wait until `catchUp`. */
   fallBehind(): void {
     let resolve = (): void => undefined
     const promise = new Promise<void>((done) => (resolve = done))
@@ -77,11 +77,11 @@ export class ScriptedLine {
   }
 }
 
-/** A server in this process; each opening is a line of its own. */
+/** A server in this process. Each opening creates a new line. */
 export class ScriptedServer {
   readonly lines: ScriptedLine[] = []
   readonly factory: TransportFactory
-  /** What the next openings fail with, in their order. */
+  /** The errors of the next openings, in order. */
   readonly failures: Error[] = []
   tries = 0
 
@@ -139,7 +139,7 @@ export const scripted = async (t: TestContext, options: Partial<ConnectOptions> 
 export const EXIT = { exit_code: 0, signal: null, timed_out: false, duration_ms: 1, bytes_stdout: 0, bytes_stderr: 0, truncated: false }
 export const OF_1 = { session_id: 's_1', process_id: 'p_1' }
 
-/** Answers the request for a process that comes next. */
+/** Answers the next request, which must start a process. */
 export const startNext = async (line: ScriptedLine, processId = 'p_1'): Promise<Asked> => {
   const asked = await line.next('exec.start')
   line.answer(asked, { process_id: processId, started_at: '2026-01-01T00:00:00.000Z' })

@@ -5,14 +5,14 @@ import { MAX_EVENT_TAIL, MAX_KEPT_EVENTS } from '../../src/protocol/limits/event
 import { connected } from './real-server.ts'
 import { EXIT, OF_1, output, scripted, startNext } from './scripted-server.ts'
 
-/** A session whose events are kept, and the sentences that it has when nothing runs. */
+/** A session that keeps events, and the texts of the events so far. */
 const kept = async (t: TestContext) => {
   const all = await scripted(t)
   const events = all.session.events()
   return { ...all, events, texts: () => events.take().map(({ text }) => text) }
 }
 
-test('O14: whoever uses the library reads at the next turn what became of its programs: started, finished with the end of the output, denied', async (t) => {
+test('O14: session events report started programs, finished ones with the end of their output, and denials', async (t) => {
   const { session } = await connected(t)
   await session.run(['true'])
   const events = session.events()
@@ -36,7 +36,7 @@ test('O14: whoever uses the library reads at the next turn what became of its pr
   assert.deepEqual(events.take(), [])
 })
 
-test('where it runs is told as the server says, and who waits for a human is told once', async (t) => {
+test('events name the target that the server reports, and a wait for approval appears once', async (t) => {
   const { server, session, texts } = await kept(t)
   const starting = session.exec(['true'], { host: 'node', node: 'bob' })
   const asked = await server.line.next('exec.start')
@@ -53,7 +53,7 @@ test('where it runs is told as the server says, and who waits for a human is tol
   ])
 })
 
-test('what is not known is said: a connection that was lost, a program that could not be started, a start that was given up', async (t) => {
+test('events also report a lost connection, a failed start and an aborted start', async (t) => {
   const { server, session, texts } = await kept(t)
   const first = session.exec(['true'])
   await startNext(server.line)
@@ -85,7 +85,7 @@ test('what is not known is said: a connection that was lost, a program that coul
   ])
 })
 
-test('what nobody takes is bounded, and how much was dropped is told', async (t) => {
+test('the number and size of kept events are limited, and dropped events are counted', async (t) => {
   const { server, session, events } = await kept(t)
   const data = 'x'.repeat(2 * MAX_EVENT_TAIL)
   const programs = MAX_KEPT_EVENTS

@@ -21,7 +21,7 @@ const unknown = (text: RegExp) => (error: unknown) => {
   return true
 }
 
-/** A directory, one in it, and what the outer one says of itself. */
+/** A directory with a subdirectory and, optionally, a project file. */
 const project = async (t: TestContext, text?: string): Promise<{ outer: string; inner: string; file: string }> => {
   const outer = await tempDir(t)
   const inner = join(outer, 'src', 'deep')
@@ -31,12 +31,12 @@ const project = async (t: TestContext, text?: string): Promise<{ outer: string; 
   return { outer, inner, file }
 }
 
-test('what says something first decides, in one order', async (t) => {
+test('a selection, project file, path, carried target and default decide in this order', async (t) => {
   const { inner, file } = await project(t, '{"target": "server-b", "cwd": "/srv/b"}')
   const everything = router({ defaultTarget: 'local', paths: { '/srv/app': 'server-a' } })
   const at = { path: '/srv/app/x', cwd: inner }
   assert.deepEqual(await everything.resolve(), { target: 'local', reason: 'default', by: null, cwd: null })
-  // A default is nothing that was chosen.
+  // The router does not carry over a default target.
   assert.equal((await everything.resolve()).reason, 'default')
   assert.deepEqual(await everything.resolve({ path: '/srv/app/x' }), {
     target: 'server-a',
@@ -55,7 +55,7 @@ test('what says something first decides, in one order', async (t) => {
   assert.equal((await everything.resolve()).reason, 'default')
 })
 
-test('nothing is chosen that nobody named, and what is unknown is told with what there is', async (t) => {
+test('without a chosen target, or with an unknown one, the error lists the known targets', async (t) => {
   const one = new TargetRouter({ targets: { only: { transport: nowhere } }, clientName: 'x' })
   await assert.rejects(one.resolve(), unknown(/^the target is not given; there are only$/))
   await assert.rejects(new TargetRouter({ targets: {}, clientName: 'x' }).resolve(), unknown(/there are none$/))
@@ -67,19 +67,19 @@ test('nothing is chosen that nobody named, and what is unknown is told with what
   assert.throws(() => router({ defaultTarget: 'server-c' }), unknown(candidates))
   assert.throws(() => router({ paths: { '/srv': 'server-c' } }), unknown(candidates))
   assert.throws(() => router({ projectTargets: ['server-c'] }), unknown(candidates))
-  // A project's word is not passed over for the default.
+  // An unknown target in a project file does not fall back to the default.
   const { inner } = await project(t, '{"target": "server-c\\u001b[2J"}')
   await assert.rejects(some.resolve({ cwd: inner }), unknown(/\.rexd\.json: no target "server-c \[2J"/))
   assert.equal((await some.resolve()).reason, 'default')
 })
 
-test('a project may choose only what it was given to choose from', async (t) => {
+test('a project file may choose only the targets that projectTargets allows', async (t) => {
   const { inner } = await project(t, '{"target": "server-b"}')
   const careful = router({ projectTargets: ['server-a'] })
   await assert.rejects(careful.resolve({ cwd: inner }), unknown(/the client may not choose the target "server-b"; there are server-a$/))
 })
 
-test('the nearest file of a project is the one', async (t) => {
+test('the nearest project file decides', async (t) => {
   const { outer, inner } = await project(t, '{"target": "server-a"}')
   await writeFile(join(outer, 'src', '.rexd.json'), '{"target": "server-b"}')
   assert.equal((await router().resolve({ cwd: inner })).target, 'server-b')
@@ -87,24 +87,24 @@ test('the nearest file of a project is the one', async (t) => {
 })
 
 const BAD: readonly (readonly [string, string | null, RegExp])[] = [
-  ['no JSON', '{target: 1}', /\.rexd\.json: /],
-  ['no object', '["server-a"]', /not an object/],
+  ['invalid JSON', '{target: 1}', /\.rexd\.json: /],
+  ['a list instead of an object', '["server-a"]', /not an object/],
   ['an unknown key', '{"target": "server-a", "host": "x"}', /unknown key "host"/],
   ['no target', '{}', /target: must be the name of a target/],
-  ['a target that is no name', '{"target": 1}', /target: must be/],
-  ['a directory that is none', '{"target": "server-a", "cwd": ""}', /cwd: must be a path/],
-  ['too much', `{"target": "server-a"${' '.repeat(20_000)}}`, /more than 16384 bytes/],
-  ['a directory', null, /EISDIR|not a regular file/],
+  ['an invalid target name', '{"target": 1}', /target: must be/],
+  ['an empty directory', '{"target": "server-a", "cwd": ""}', /cwd: must be a path/],
+  ['too many bytes', `{"target": "server-a"${' '.repeat(20_000)}}`, /more than 16384 bytes/],
+  ['a directory in its place', null, /EISDIR|not a regular file/],
 ]
 
 for (const [name, text, complaint] of BAD)
-  test(`a project file that is ${name} is an error, not the next rule's turn`, async (t) => {
+  test(`a project file with ${name} causes an error, and the next rule is not used`, async (t) => {
     const { outer, inner } = await project(t, text ?? undefined)
     if (text === null) await mkdir(join(outer, '.rexd.json'))
     await assert.rejects(router({ defaultTarget: 'local' }).resolve({ cwd: inner }), complaint)
   })
 
-test('a project file that others may write is refused; one that is linked is judged by what it is', async (t) => {
+test('a project file that other users can write is refused, and a link to a good one is accepted', async (t) => {
   const { outer, inner, file } = await project(t, '{"target": "server-a"}')
   await chmod(file, 0o666)
   await assert.rejects(router().resolve({ cwd: inner }), /others may write it/)
@@ -113,7 +113,7 @@ test('a project file that others may write is refused; one that is linked is jud
   assert.equal((await router().resolve({ cwd: inner })).target, 'server-a')
 })
 
-test('paths belong to the longest prefix, by whole names, however they are written', async () => {
+test('the longest prefix of whole names decides about a path, in any notation', async () => {
   const paths = { '/srv/app': 'server-a', '/srv/app/vendor/': 'server-b', '/': 'local' }
   const targetOf = async (path: string, cwd?: string): Promise<string> =>
     (await router({ paths }).resolve({ path, ...(cwd === undefined ? {} : { cwd }) })).target
@@ -129,14 +129,14 @@ test('paths belong to the longest prefix, by whole names, however they are writt
   ] as const)
     assert.equal(await targetOf(path), target, path)
   assert.equal(await targetOf('vendor/x', '/srv/app'), 'server-b')
-  // Without a path it is about where the caller works.
+  // Without a path, the working directory decides.
   assert.equal((await router({ paths }).resolve({ cwd: '/srv/app/nothing/there' })).target, 'server-a')
   await assert.rejects(router({ paths: { '/srv': 'server-a' } }).resolve({ path: 'relative' }), UnknownTarget)
   assert.throws(() => router({ paths: { 'srv/app': 'server-a' } }), TypeError)
   assert.throws(() => router({ paths: { '/srv/app': 'server-a', '/srv//app/': 'server-b' } }), TypeError)
 })
 
-test('questions at once are answered in their order', async (t) => {
+test('simultaneous questions are answered in order', async (t) => {
   const { inner } = await project(t, '{"target": "server-b"}')
   const some = router({ paths: { '/srv/app': 'server-a' } })
   const answers = await Promise.all([some.resolve({ cwd: inner }), some.resolve(), some.resolve({ path: '/srv/app' }), some.resolve()])
@@ -146,7 +146,7 @@ test('questions at once are answered in their order', async (t) => {
   )
 })
 
-/** A router with one target whose server does what the test says. */
+/** A router with one target, whose server does what the test says. */
 const scriptedRouter = (t: TestContext): { server: ScriptedServer; one: TargetRouter; answer: (id: string) => Promise<void> } => {
   const server = new ScriptedServer()
   const one = new TargetRouter({
@@ -162,7 +162,7 @@ const scriptedRouter = (t: TestContext): { server: ScriptedServer; one: TargetRo
   return { server, one, answer }
 }
 
-test('a session is opened when it is needed, once for all, and again when it was lost or closed', async (t) => {
+test('a session opens on first use, is shared, and opens again after a loss or close', async (t) => {
   const { server, one, answer } = scriptedRouter(t)
   assert.equal(server.tries, 0)
   const both = [one.session('a'), one.session('a')]
@@ -181,7 +181,7 @@ test('a session is opened when it is needed, once for all, and again when it was
   assert.equal(third, fourth)
   assert.ok(third)
   assert.equal(third.id, 's_2')
-  // The session alone was closed: the connection is still good.
+  // Only the session was closed, so the connection is still usable.
   const closing = third.close()
   server.line.answer(await server.line.next('session.close'), { ok: true, terminated: 0 })
   await closing
@@ -190,7 +190,7 @@ test('a session is opened when it is needed, once for all, and again when it was
   assert.deepEqual([(await again).id, server.tries], ['s_3', 2])
 })
 
-test('a failure is not kept, and giving up leaves the others waiting', async (t) => {
+test('a failed opening is tried again, and an aborted wait does not affect the others', async (t) => {
   const { server, one, answer } = scriptedRouter(t)
   server.failures.push(new Error('asleep'))
   await assert.rejects(one.session('a'), /asleep/)
@@ -211,7 +211,7 @@ test('a failure is not kept, and giving up leaves the others waiting', async (t)
   assert.equal(server.line.closed, true)
 })
 
-test('a router that is closed has closed everything', async (t) => {
+test('closing a router closes its connections, including those being opened', async (t) => {
   const { server, one, answer } = scriptedRouter(t)
   const opening = one.session('a')
   await until(() => server.tries === 1)
@@ -222,7 +222,7 @@ test('a router that is closed has closed everything', async (t) => {
   await assert.rejects(one.session('a'), RexdDisconnected)
 })
 
-test('an agent of the mesh behind a server is asked for by its name', async (t) => {
+test('the target of an agent is sent to the server with its name', async (t) => {
   const server = new ScriptedServer()
   const one = new TargetRouter({ targets: { bob: { transport: server.factory, agent: 'bob' } }, clientName: 'routed' })
   t.after(async () => one.close())
@@ -234,7 +234,7 @@ test('an agent of the mesh behind a server is asked for by its name', async (t) 
   assert.equal((await opening).id, 's_1')
 })
 
-test('a target behind a WebSocket keeps its session when the connection is lost', async (t) => {
+test('a target behind a WebSocket keeps its session after a connection loss', async (t) => {
   const { server, proxy, url } = await proxied(t)
   const one = new TargetRouter({ targets: { a: { transport: webSocket({ url, token: server.token }) } }, clientName: 'router' })
   t.after(async () => one.close())

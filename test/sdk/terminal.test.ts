@@ -11,7 +11,7 @@ import { resumable } from './web-server.ts'
 
 const ALLOWED = { security: 'allow_pty = true\nallow_env = ["COLOUR"]' }
 
-test('a program on a terminal: what it is, what is typed, its size, and how it ends', async (t) => {
+test('a program on a terminal has the requested size and input, and reports its exit code', async (t) => {
   const { session } = await connected(t, ALLOWED)
   const options = { cols: 100, rows: 30, env: { COLOUR: 'grün' } }
   const terminal = await session.openTerminal({ shell: 'tty -s && stty size; echo "$COLOUR"; read a; stty size; exit 3' }, options)
@@ -28,7 +28,7 @@ test('a program on a terminal: what it is, what is typed, its size, and how it e
   await assert.rejects(terminal.write('more'), RexdError)
 })
 
-test('closing hangs up on everything there; a signal does what it does', async (t) => {
+test('closing a terminal sends SIGHUP, and kill and abort end its program', async (t) => {
   const { session, root } = await connected(t, ALLOWED)
   const deaf = await session.openTerminal({ shell: 'trap "" TERM; echo $$ > pid; while :; do sleep 0.1; done' })
   const pid = await pidIn(join(root, 'pid'))
@@ -45,7 +45,7 @@ test('closing hangs up on everything there; a signal does what it does', async (
   await Promise.all([assert.rejects(reading, /enough of it/), assert.rejects(aborted.exited, /enough of it/)])
 })
 
-test('where terminals are not allowed, and a size that is none', async (t) => {
+test('terminals require a grant and a valid size', async (t) => {
   const { session } = await connected(t)
   await assert.rejects(session.openTerminal(['true']), { name: 'unsupported_capability' })
   const { session: allowed } = await connected(t, ALLOWED)
@@ -56,7 +56,7 @@ test('where terminals are not allowed, and a size that is none', async (t) => {
   await terminal.exited
 })
 
-test('a terminal goes on over the next connection', async (t) => {
+test('a terminal continues over the next connection', async (t) => {
   const { proxy, client, session } = await resumable(t, ALLOWED)
   const terminal = await session.openTerminal({ shell: 'while read line; do echo "got $line"; done; exit 4' })
   const until = watching(terminal)
@@ -76,7 +76,7 @@ const OF_T = { session_id: 's_1', pty_id: 't_1', process_id: 'p_1' }
 
 const opened = async (line: ScriptedLine, result: object): Promise<void> => line.answer(await line.next('pty.open'), result)
 
-test('a server that takes little of what is typed, and one that says nonsense', async (t) => {
+test('input that the server takes in parts arrives whole, and an answer without an ID is a protocol error', async (t) => {
   const { server, session } = await scripted(t)
   const { line } = server
   const opening = session.openTerminal(['sh'], { rows: 10 })

@@ -5,7 +5,7 @@ import { connect } from '../../src/sdk/client.ts'
 import type { StartWaiting } from '../../src/sdk/commands.ts'
 import { OF_1, OPENED, scripted, ScriptedServer, startNext, type Asked } from './scripted-server.ts'
 
-/** A session with a server that tells of a start that waits for a human. */
+/** A session with a server that reports starts that wait for approval. */
 const telling = async (t: TestContext) => {
   const server = new ScriptedServer()
   const heard: string[] = []
@@ -18,7 +18,7 @@ const telling = async (t: TestContext) => {
   return { server, client, session: await opening, waits, heard }
 }
 
-test('a server of before is not asked to tell, and does not', async (t) => {
+test('an older server is not asked to report waiting starts', async (t) => {
   const { server, session } = await scripted(t)
   const starting = session.exec(['true'], { onWaiting: () => assert.fail('it was told') })
   assert.equal('tell_waiting' in (await startNext(server.line)).params, false)
@@ -30,7 +30,7 @@ test('a server of before is not asked to tell, and does not', async (t) => {
   await opening
 })
 
-test('one that tells is asked to, and its caller is called, where nothing that it throws reaches the connection', async (t) => {
+test('a server that supports it is asked to report waiting starts, and onWaiting runs in a separate turn', async (t) => {
   const { server, session, waits } = await telling(t)
   const told: StartWaiting[] = []
   const starting = session.exec(['true'], { onWaiting: (waiting) => void told.push(waiting) })
@@ -48,7 +48,7 @@ test('one that tells is asked to, and its caller is called, where nothing that i
   assert.equal((await starting).id, 'p_1')
 })
 
-test('aborting takes the question back, once, whether it comes before or after', async (t) => {
+test('aborting a waiting start withdraws it once, before or after the server reports the wait', async (t) => {
   const { server, session, waits } = await telling(t)
   for (const early of [true, false]) {
     const stop = new AbortController()
@@ -66,7 +66,7 @@ test('aborting takes the question back, once, whether it comes before or after',
   }
 })
 
-test('of a start by its name onEvent is told', async (t) => {
+test('onEvent receives the waiting event of a direct exec.start call', async (t) => {
   const { server, client, waits, heard } = await telling(t)
   const starting = client.call('exec.start', { session_id: 's_1', argv: ['true'], tell_waiting: true })
   const asked = await server.line.next('exec.start')

@@ -8,7 +8,7 @@ import { webSocket, type WebSocketOptions } from '../../src/sdk/web-socket.ts'
 import { CuttableProxy } from '../support/cuttable-proxy.ts'
 import { startRexd, type RexdServer, type RexdSettings } from '../support/rexd-server.ts'
 
-/** That there is no connection, for this reason; `sent`: and nobody knows whether it was done. */
+/** Checks for a lost connection with this reason. `sent` says whether the server may have received the request. */
 export const lost =
   (sent: boolean, text: RegExp) =>
   (error: unknown): boolean => {
@@ -18,7 +18,7 @@ export const lost =
     return true
   }
 
-/** A client, closed with the test. */
+/** A client that the end of the test closes. */
 export const connectedTo = async (t: TestContext, options: WebSocketOptions, others: Partial<ConnectOptions> = {}): Promise<RexdClient> => {
   const client = await connect({ transport: webSocket(options), ...others })
   t.after(async () => client.close())
@@ -27,13 +27,13 @@ export const connectedTo = async (t: TestContext, options: WebSocketOptions, oth
 
 export interface Proxied {
   readonly server: RexdServer
-  /** What is between. */
+  /** The proxy between client and server. */
   readonly proxy: CuttableProxy
-  /** By way of the proxy. */
+  /** The URL of the proxy. */
   readonly url: string
 }
 
-/** A real rexd behind a path that can be cut; the next one in its place is found by the same path. */
+/** A real rexd behind a proxy that can cut the connection. Its successor has the same URL. */
 export const proxied = async (t: TestContext, settings: RexdSettings = {}): Promise<Proxied> => {
   let port = 0
   const proxy = await new CuttableProxy(() => port).listen()
@@ -48,7 +48,7 @@ export interface Resumable extends Proxied {
   readonly session: RexdSession
 }
 
-/** A session that outlives its connections. */
+/** A session that survives its connections. */
 export const resumable = async (
   t: TestContext,
   options: RexdSettings & { readonly connect?: Partial<ConnectOptions>; readonly open?: Partial<OpenOptions> } = {},

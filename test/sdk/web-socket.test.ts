@@ -22,7 +22,7 @@ import { connectedTo, lost, proxied } from './web-server.ts'
 
 const MiB = 1024 * 1024
 
-test('a detached program goes on when its session is closed, and a session of somebody else knows it', async (t) => {
+test("a detached program continues after its session closes, and another client's session lists it", async (t) => {
   const { url, token } = await startRexd(t, { security: 'allow_detach = true' })
   const [first, second] = [await connectedTo(t, { url, token }), await connectedTo(t, { url, token })]
   const session = await first.open({ clientName: 'first' })
@@ -35,7 +35,7 @@ test('a detached program goes on when its session is closed, and a session of so
   )
 })
 
-test('a command and its stdin, a file, and refusals, over a WebSocket', async (t) => {
+test('commands with stdin, files and refusals work over a WebSocket', async (t) => {
   const { url, token, root } = await startRexd(t)
   const client = await connectedTo(t, { url, token: async () => token })
   const session = await client.open({ clientName: 'ws' })
@@ -48,7 +48,7 @@ test('a command and its stdin, a file, and refusals, over a WebSocket', async (t
   await assert.rejects(session.run(['no-such-program']), { name: 'file_not_found' })
 })
 
-test('who has no right to it is told so in the words of the server, and the token is in no error', async (t) => {
+test("an unauthorized client gets the server's reason, and no error contains the token", async (t) => {
   const { url, port } = await startRexd(t)
   const refused = (error: unknown): boolean => {
     assert.doesNotMatch(JSON.stringify([error, String(error), String((error as Error).cause)]), /wr0ng/)
@@ -62,7 +62,7 @@ test('who has no right to it is told so in the words of the server, and the toke
   await assert.rejects(connect({ transport: webSocket({ url: `wss://127.0.0.1:${port}`, token: 'x' }) }), lost(false, /does not use TLS/))
 })
 
-test('a URL that leads nowhere', async () => {
+test('an invalid URL or missing option throws, and an unreachable one rejects', async () => {
   for (const url of ['ftp://host', 'nonsense', 'unix:relative', '', 'ws://name:secret@host'])
     assert.throws(() => webSocket({ url, token: 'x' }), TypeError, url)
   for (const options of [{ token: 'x' }, { url: 'ws://127.0.0.1' }])
@@ -72,18 +72,22 @@ test('a URL that leads nowhere', async () => {
   await assert.rejects(connect({ transport: webSocket({ url: 'unix:/no/such/socket', token: 'x' }) }), lost(false, /ENOENT/))
 })
 
-test(`over TLS, whoever is believed is reached and nobody else${withoutOpenssl}`, { skip: withoutOpenssl !== '' }, async (t) => {
-  const place = await rexdPlace(t)
-  const { certFile, keyFile, cert } = await certificate(place.dir, 'localhost', { extensions: ['subjectAltName=IP:127.0.0.1'] })
-  const secure = await rexdPlace(t, { server: `tls_cert = ${JSON.stringify(certFile)}\ntls_key = ${JSON.stringify(keyFile)}` })
-  const { url, token } = await startRexd(t, {}, secure)
-  assert.match(url, /^https:/)
-  const client = await connectedTo(t, { url, token, tls: { ca: cert } })
-  assert.equal((await (await client.open({ clientName: 'tls' })).run(['echo', 'x'])).stdoutText, 'x\n')
-  await assert.rejects(connect({ transport: webSocket({ url, token }) }), lost(false, /self-signed|certificate/))
-})
+test(
+  `over TLS the client accepts only a server with a trusted certificate${withoutOpenssl}`,
+  { skip: withoutOpenssl !== '' },
+  async (t) => {
+    const place = await rexdPlace(t)
+    const { certFile, keyFile, cert } = await certificate(place.dir, 'localhost', { extensions: ['subjectAltName=IP:127.0.0.1'] })
+    const secure = await rexdPlace(t, { server: `tls_cert = ${JSON.stringify(certFile)}\ntls_key = ${JSON.stringify(keyFile)}` })
+    const { url, token } = await startRexd(t, {}, secure)
+    assert.match(url, /^https:/)
+    const client = await connectedTo(t, { url, token, tls: { ca: cert } })
+    assert.equal((await (await client.open({ clientName: 'tls' })).run(['echo', 'x'])).stdoutText, 'x\n')
+    await assert.rejects(connect({ transport: webSocket({ url, token }) }), lost(false, /self-signed|certificate/))
+  },
+)
 
-/** A server that is no rexd, over whatever a test lets it listen on. */
+/** A WebSocket server that is not rexd. */
 const listening = async (
   t: TestContext,
   where: string | 0,
@@ -110,7 +114,7 @@ const listening = async (
 
 const answer = (socket: WebSocket, { id }: Asked, result: object): void => socket.send(JSON.stringify({ jsonrpc: '2.0', id, result }))
 
-test('a socket of the file system carries it, whatever its path has, with the token and as localhost', async (t) => {
+test('a unix socket with special characters in its path works, with the token and the host localhost', async (t) => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x client: '))
   t.after(async () => rm(directory, { recursive: true }))
   const path = join(directory, 'rexd.sock')
@@ -123,7 +127,7 @@ test('a socket of the file system carries it, whatever its path has, with the to
   assert.deepEqual({ authorization, host, asked }, { authorization: 'Bearer a-token', host: 'localhost', asked: '/ws' })
 })
 
-/** A client of a server that does something with the first question. */
+/** Opens a session on a server that reacts to the first request with this function. */
 const asking = async (t: TestContext, onQuestion: (socket: WebSocket) => void): Promise<Promise<unknown>> => {
   const { http } = await listening(t, 0, (socket) => void socket.once('message', () => onQuestion(socket)))
   const { port } = http.address() as AddressInfo
@@ -133,7 +137,7 @@ const asking = async (t: TestContext, onQuestion: (socket: WebSocket) => void): 
 
 const brokenBy = (text: RegExp) => (error: unknown) => lost(true, text)(error) && (error as Error).cause instanceof RexdProtocolError
 
-test('what is no message in a text breaks the connection', async (t) => {
+test('a binary, oversized or invalid message breaks the connection', async (t) => {
   const binary = async () => asking(t, (socket) => socket.send(Buffer.from('{}')))
   await assert.rejects(binary(), brokenBy(/a message is not text/))
   const long = async () => asking(t, (socket) => socket.send(' '.repeat(MAX_INCOMING_MESSAGE + 1)))
@@ -142,7 +146,7 @@ test('what is no message in a text breaks the connection', async (t) => {
   await assert.rejects(garbage(), brokenBy(/does not speak JSON-RPC; it sent "hello"/))
 })
 
-test('how the server ends it is told', async (t) => {
+test('an error says how the server ended the connection', async (t) => {
   const refused = async () => asking(t, (socket) => socket.close(1008, 'no more of \u001b[2J you'))
   await assert.rejects(refused(), lost(true, /closed with 1008: no more of +\[2J you/))
   const ended = async () => asking(t, (socket) => socket.close(1000))
@@ -151,7 +155,7 @@ test('how the server ends it is told', async (t) => {
   await assert.rejects(cut(), lost(true, /the connection was lost|ECONNRESET/))
 })
 
-test('what the server does not read waits here, in its order, and is bounded at the socket', async (t) => {
+test('unsent messages wait in order in the client, and the socket buffers a limited amount', async (t) => {
   const sockets: WebSocket[] = []
   const got: number[] = []
   const { http } = await listening(t, 0, (socket) => {
@@ -189,7 +193,7 @@ test('what the server does not read waits here, in its order, and is bounded at 
   sockets[0]!.pause()
   const path = 'x'.repeat(1_000_000)
   const calls = Array.from({ length: 40 }, async () => client.call('fs.stat', { session_id: 's', path }))
-  // What the system's buffers take, and a little more than what may wait.
+  // More data than the system buffers and the socket's limit of unsent bytes.
   await until(() => opened.length === 1 && unsent > MAX_UNSENT)
   for (let i = 0; i < 20; i++) await new Promise((resolve) => setImmediate(resolve))
   assert.ok(unsent < 30 * MiB, `${unsent}`)
@@ -201,7 +205,7 @@ test('what the server does not read waits here, in its order, and is bounded at 
   )
 })
 
-test('stops reading when nobody takes the output, and goes on when somebody does', async (t) => {
+test('the client stops reading while the output has no reader, and continues later', async (t) => {
   const { url, token } = await startRexd(t)
   const { factory, watched } = watch(webSocket({ url, token }))
   const client = await connect({ transport: factory })
@@ -216,7 +220,7 @@ test('stops reading when nobody takes the output, and goes on when somebody does
   assert.equal(length, 16 * MiB)
 })
 
-test('without a word about it a session ends with its connection, and its programs with it', async (t) => {
+test('by default a session and its programs end with the connection', async (t) => {
   const { server, proxy, url } = await proxied(t)
   const client = await connectedTo(t, { url, token: server.token })
   const session = await client.open({ clientName: 'brief' })
@@ -227,18 +231,18 @@ test('without a word about it a session ends with its connection, and its progra
   await exited
   await assert.rejects(session.info(), lost(false, /the session went with its connection/))
   await gone(pid)
-  // The client itself goes on.
+  // The client remains usable.
   assert.equal((await (await client.open({ clientName: 'next' })).run(['echo', 'on'])).stdoutText, 'on\n')
 })
 
-test('dialling can be given up at every point, and leaves no socket behind', async (t) => {
+test('dialling can be aborted at every stage and leaves no socket', async (t) => {
   const silent = createServer()
   const sockets = new Set<object>()
   silent.on('connection', (socket) => {
     sockets.add(socket)
     socket.on('close', () => sockets.delete(socket)).on('error', () => undefined)
   })
-  // It takes the connection, and never answers the handshake.
+  // Accepts the connection and never answers the handshake.
   silent.on('upgrade', (_request, socket) => void socket.resume().on('end', () => socket.destroy()))
   silent.listen(0, '127.0.0.1')
   await once(silent, 'listening')
