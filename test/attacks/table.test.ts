@@ -31,7 +31,7 @@ const titlesOf = (source: string): Set<string> =>
       ...source
         .replaceAll(/\b(?:titled|rooted)\((.*?)\),/g, '$1,')
         .matchAll(/[(,[{]\s*(?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`)\s*(?:,|: \[)/g),
-    ].map(([, one, two, three]) => (one ?? two ?? (three ?? '').replaceAll(/^\$\{\w+\}: |\$\{\w+\}$/g, '')).replaceAll(/\\(.)/g, '$1')),
+    ].map(([, one, two, three]) => (one ?? two ?? (three ?? '').replaceAll(/^\$\{\w+\}:? |\$\{\w+\}$/g, '')).replaceAll(/\\(.)/g, '$1')),
   )
 
 test('every attack of the table is tried by a test that exists', () => {
