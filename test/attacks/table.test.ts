@@ -24,14 +24,17 @@ const rowsOf = (markdown: string): Row[] =>
     })
   })
 
-/** Texts in quotes that may be titles: of a test, of one with options, of a row or key of a table of tests, or after `${way}: `. */
+/** Texts in quotes that may be titles: of a test, of one with options, or of a row or key of a table of tests. Also without `${name}` at an end. */
 const titlesOf = (source: string): Set<string> =>
   new Set(
     [
       ...source
         .replaceAll(/\b(?:titled|rooted)\((.*?)\),/g, '$1,')
         .matchAll(/[(,[{]\s*(?:'((?:[^'\\\n]|\\.)*)'|"((?:[^"\\\n]|\\.)*)"|`((?:[^`\\]|\\.)*)`)\s*(?:,|: \[)/g),
-    ].map(([, one, two, three]) => (one ?? two ?? (three ?? '').replaceAll(/^\$\{\w+\}:? |\$\{\w+\}$/g, '')).replaceAll(/\\(.)/g, '$1')),
+    ]
+      .map(([, one, two, three = '']) => one ?? two ?? three)
+      .flatMap((title) => [title, title.replaceAll(/^\$\{\w+\}:? |\$\{\w+\}$/g, '')])
+      .map((title) => title.replaceAll(/\\(.)/g, '$1')),
   )
 
 test('every attack of the table is tried by a test that exists', () => {
@@ -58,5 +61,5 @@ test('a row without its test would be found', () => {
     { attack: 'a', defence: 'b', file: 'f.ts', title: 't: u' },
   ])
   const source = `test('a', x)\ntest("b's", x)\ntest('c\\'s', LIMIT)\n// 'no', test\n  ['of a table', true],\n test(\`\${how}: d\`, x)\ntest(titled('e'), x)\ntest(\`f\${without}\`, x)`
-  assert.deepEqual([...titlesOf(source)], ['a', "b's", "c's", 'of a table', 'd', 'e', 'f'])
+  assert.deepEqual([...titlesOf(source)], ['a', "b's", "c's", 'of a table', '${how}: d', 'd', 'e', 'f${without}', 'f'])
 })
