@@ -36,7 +36,7 @@ test('a wildcard address requires http_wildcard = true', TIMEOUT, async (t) => {
     assert.match(started.stderr, /^rexd: .*config\.toml:2: server\.http_listen: .*http_wildcard = true/)
   }
   const { status, text } = await judged(t, { listen: '0.0.0.0:0', server: 'http_wildcard = true' })
-  assert.deepEqual([status, /everybody on the way reads the token/.test(text)], [0, true], text)
+  assert.deepEqual([status, /others can read the token without TLS/.test(text)], [0, true], text)
 })
 
 test('the server listens on the configured address, including IPv6, and prints its URL', TIMEOUT, async (t) => {
