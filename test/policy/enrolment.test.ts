@@ -64,7 +64,7 @@ const refusedAs = (verdict: EnrolVerdict, reason: string, text: RegExp = /./): v
   assert.match(verdict.message, text)
 }
 
-test('a host gets its own name if the set has it and nobody else, otherwise the next free one', () => {
+test('a host gets its own name if it is in the set and free, otherwise the next free name', () => {
   assert.equal(allowed(ask({ agent: 'a' })).host.name, 'web1')
   assert.equal(allowed(ask({ agent: 'a', fields: { name: 'web3' } })).host.name, 'web3')
   const contacts = [{ name: 'web1', agent_id: idOf('9'), machines: [] }]
@@ -74,7 +74,7 @@ test('a host gets its own name if the set has it and nobody else, otherwise the 
   assert.equal(allowed(ask({ agent: 'a', fields: { name: '-x' } }, { keys: [free] })).host.name, 'agent-aaaaaaaa')
 })
 
-test('a name that the host must have is given or refused', () => {
+test('a host that requires a name gets exactly that name or is refused', () => {
   const fields = { name: 'web2', name_required: true }
   assert.equal(allowed(ask({ agent: 'a', fields })).host.name, 'web2')
   const contacts = [{ name: 'web2', agent_id: idOf('9'), machines: [] }]
@@ -84,7 +84,7 @@ test('a name that the host must have is given or refused', () => {
   refusedAs(ask({ agent: 'a' }, { contacts: all }), 'name_taken', /all names of web\[1-3\] are taken/)
 })
 
-test('a wrong secret, a key of another operator, a revoked, expired or used-up key is refused', () => {
+test('a wrong secret, an unknown key, or a revoked, expired or used-up key is refused', () => {
   refusedAs(ask({ agent: 'a', with: randomBytes(20) }), 'unknown_key', /the token is from another operator, or was forgotten/)
   refusedAs(ask({ agent: 'a', with: randomBytes(20), fields: { key_id: fromHex(key.id) } }), 'wrong_proof')
   refusedAs(ask({ agent: 'a' }, { keys: [{ ...key, revoked: true }] }), 'revoked', /was revoked/)
@@ -93,17 +93,17 @@ test('a wrong secret, a key of another operator, a revoked, expired or used-up k
   refusedAs(ask({ agent: 'b' }, { keys }), 'used_up', /is used up: 1 of 1/)
 })
 
-test('a host that the operator removed does not come back by a retry', () => {
+test('a host that the operator removed does not come back with a retry', () => {
   const { keys, host } = allowed(ask({ agent: 'a' }))
   const contacts = [{ name: host.name, agent_id: idOf('a'), machines: [idOf('a')] }] as unknown as EnrolContext['contacts']
   const later = NOW + ENROL_CONTACT_MS + 1
-  // The daemon may have stopped between the use and the contact.
+  // The daemon may have stopped after it used the key and before it added the contact.
   allowed(ask({ agent: 'a' }, { keys, nowMs: NOW + ENROL_CONTACT_MS }))
   allowed(ask({ agent: 'a' }, { keys, nowMs: later, contacts }))
   refusedAs(ask({ agent: 'a' }, { keys, nowMs: later }), 'already_enrolled', /removed/)
 })
 
-test('a retry uses nothing, also after expiry; the newest process takes over until the host confirms', () => {
+test('a retry costs no use, even after expiry, and the newest attempt wins until the host confirms', () => {
   const first = allowed(ask({ agent: 'a', attempt: 1 }))
   assert.ok(first.isNew)
   const again = allowed(ask({ agent: 'a', attempt: 1 }, { keys: first.keys }))
@@ -123,7 +123,7 @@ test('a retry uses nothing, also after expiry; the newest process takes over unt
   refusedAs(ask({ agent: 'b', attempt: 3, fields: done }, { keys }), 'unknown_key', /was not granted to this machine/)
 })
 
-test('a host of another key, or a contact that came in another way, is not enrolled again', () => {
+test('a host that another key enrolled, or that is already a contact, is not enrolled again', () => {
   const other = { ...key, id: '0'.repeat(16), hosts: allowed(ask({ agent: 'a' })).key.hosts.map((host) => ({ ...host, confirmed: true })) }
   refusedAs(ask({ agent: 'a', attempt: 5 }, { keys: [other, key] }), 'already_enrolled')
   const contacts = [{ name: 'bob', agent_id: idOf('c'), machines: [idOf('d')] }]
@@ -135,7 +135,7 @@ test('a host of another key, or a contact that came in another way, is not enrol
   refusedAs(ask({ agent: 'e', machine: 'd' }, { contacts }), 'already_contact')
 })
 
-test('whatever comes in whatever order: no more hosts than uses, no name twice, no host twice, and a confirmed host stays as it is', () => {
+test('property: no name or host occurs twice, hosts never exceed uses, and a confirmed host does not change', () => {
   const step = fc.record({
     agent: fc.constantFrom('a', 'b', 'c', 'd', 'e'),
     machine: fc.constantFrom('a', 'b', 'c', 'd', 'e', null),
@@ -155,7 +155,7 @@ test('whatever comes in whatever order: no more hosts than uses, no name twice, 
           attempt,
           fields: { name, name_required, step: done ? ('done' as const) : ('ask' as const) },
         }
-        // The registrar makes a contact of each.
+        // The registrar makes a contact of each host.
         const contacts = before.map(({ name: given, agent_id, machine_id }) => ({ name: given, agent_id, machines: [machine_id] }))
         const verdict = ask(host, { keys, contacts })
         if (verdict.kind === 'allowed') keys = verdict.keys

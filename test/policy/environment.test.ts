@@ -14,7 +14,7 @@ const withVariables = (t: TestContext, variables: Record<string, string>): void 
   Object.assign(process.env, variables)
 }
 
-test('a child gets four variables and nothing of the daemon but its home', (t) => {
+test('a child process gets four variables, and only HOME comes from the daemon', (t) => {
   withVariables(t, { HOME: '/srv/x0x', PATH: '/tmp/evil', LD_PRELOAD: 'x', NODE_OPTIONS: 'x', BASH_ENV: 'x', LANG: 'de_DE' })
   assert.deepEqual(scrubbedEnvironment(), {
     PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin',
@@ -24,11 +24,11 @@ test('a child gets four variables and nothing of the daemon but its home', (t) =
   })
 })
 
-test("a child's home is where the daemon's data directory is by default", () => {
+test('HOME of a child process is the home directory of the user of the daemon', () => {
   assert.equal(scrubbedEnvironment()['HOME'], homedir())
 })
 
-test('a home that is no absolute path is refused', (t) => {
+test('a HOME that is not an absolute path is refused', (t) => {
   withVariables(t, { HOME: 'somewhere' })
   assert.throws(
     () => scrubbedEnvironment(),

@@ -11,7 +11,7 @@ import { inspectAcl } from '../../src/policy/mesh/load-acl.ts'
 import { aclText, ALICE, entryText, LAPTOP } from '../support/acl-text.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-/** An executable file; by default a script that any `sh` runs. */
+/** An executable file. By default it is a script that any `sh` runs. */
 const program = async (path: string, text = '#!/bin/sh\nexit 0\n', mode = 0o755): Promise<string> => {
   await writeFile(path, text)
   await chmod(path, mode)
@@ -23,7 +23,7 @@ const unsafe = (lookup: ExecutableLookup, why: RegExp): void => {
   assert.match(lookup.kind === 'unsafe' ? lookup.detail : '', why)
 }
 
-/** A script of ours, and its interpreter, which others may write. */
+/** A script of this user with an interpreter that other users may write. */
 const everyday = async (t: TestContext) => {
   const dir = await tempDir(t)
   await mkdir(join(dir, 'venv'))
@@ -31,7 +31,7 @@ const everyday = async (t: TestContext) => {
   return { dir, python, report: await program(join(dir, 'report'), `#!${python} -u\nprint("hi")\n`) }
 }
 
-test('a script is as safe as its interpreter: permit, explain and check refuse what others could put there', async (t) => {
+test('a script with an interpreter that others may write is refused by the lookup, explain and check', async (t) => {
   const { dir, python, report } = await everyday(t)
   const why = new RegExp(`${report} runs ${python}, and ${python} is writable by other users`)
   unsafe(findExecutable(report), why)
@@ -51,7 +51,7 @@ test('a script is as safe as its interpreter: permit, explain and check refuse w
   unsafe(findExecutable(report), /venv is writable by other users/)
 })
 
-test('every interpreter of the chain counts, links and what env starts too', async (t) => {
+test('each interpreter in a chain is checked, also behind links and env', async (t) => {
   const { dir, python, report } = await everyday(t)
   const outer = await program(join(dir, 'outer'), `#!${report}\n`)
   unsafe(findExecutable(outer), new RegExp(`${report} runs ${python}, and`))
@@ -64,7 +64,7 @@ test('every interpreter of the chain counts, links and what env starts too', asy
   assert.equal(findExecutable(join(dir, 'by-env')).kind, 'found', 'env finds another in another PATH')
 })
 
-test('what env starts is known in each way to say it, or the script is refused', async (t) => {
+test('policy knows which interpreter env starts in each known syntax, and otherwise refuses the script', async (t) => {
   const { dir, python } = await everyday(t)
   const path = `${join(dir, 'venv')}:/usr/bin:/bin`
   const byEnv = async (words: string): Promise<ExecutableLookup> =>
@@ -76,7 +76,7 @@ test('what env starts is known in each way to say it, or the script is refused',
   for (const words of ['sh', '-S sh -c "exit 0"', '-i']) assert.equal((await byEnv(words)).kind, 'found', words)
 })
 
-test('what is missing, in nobody else’s reach, is left to the start; where others could put it, it is refused', async (t) => {
+test('a missing interpreter is allowed if only the owner could create it, otherwise the script is refused', async (t) => {
   const dir = await tempDir(t)
   const script = await program(join(dir, 'script'), `#!${dir}/none\n`)
   assert.equal(findExecutable(script).kind, 'found')
@@ -85,7 +85,7 @@ test('what is missing, in nobody else’s reach, is left to the start; where oth
   unsafe(findExecutable(await program(join(dir, 'other'), `#!${dir}/open/none\n`)), /open is writable by other users/)
 })
 
-test('an interpreter that is relative, no file, or the script itself is refused at once', async (t) => {
+test('an interpreter that is relative, not a regular file, or the script itself is refused at once', async (t) => {
   const dir = await tempDir(t)
   unsafe(findExecutable(await program(join(dir, 'relative'), '#!sh\n')), /relative path \(sh\)/)
   const fifo = join(dir, 'fifo')
@@ -95,7 +95,7 @@ test('an interpreter that is relative, no file, or the script itself is refused 
   for (const name of ['sh', 'true']) assert.equal(findExecutable(name).kind, 'found')
 })
 
-test('the loader that an ELF file names is judged too', async (t) => {
+test('policy also checks the loader that an ELF file names', async (t) => {
   const dir = await tempDir(t)
   const image = await readFile('/bin/true')
   const at = image.indexOf('/lib')

@@ -25,7 +25,7 @@ const filePermitFor = (path: string): FilePermit => {
   return verdict.permit
 }
 
-test('a permit of authorize is a permit of its own kind alone, and nothing that only looks like it is one', () => {
+test('only a permit from an authorize function counts, as its own kind, and copies and proxies do not', () => {
   const kinds = [
     { permit: permitFor(['true']), is: isPermit, isOther: isFilePermit },
     { permit: filePermitFor('/usr/share'), is: isFilePermit, isOther: isPermit },
@@ -50,7 +50,7 @@ test('a permit of authorize is a permit of its own kind alone, and nothing that 
   }
 })
 
-test('a permit cannot be changed, at any depth', () => {
+test('a permit cannot be changed at any depth', () => {
   const permit = permitFor(['echo', 'a'])
   const ofFile = filePermitFor('/usr/share/x')
   const changes: (() => unknown)[] = [
@@ -80,7 +80,7 @@ test('a permit cannot be changed, at any depth', () => {
   assert.deepEqual([ofFile.names, ofFile.root.real, ofFile.roots.length, ofFile.access], [['share', 'x'], '/usr', 2, 'write'])
 })
 
-test('a permit keeps what was judged when the request or the rights change afterwards', () => {
+test('a permit does not change with the request or the rights', () => {
   const acl = aclAllowing(['echo', 'a'])
   const argv = ['echo', 'a']
   const env = { ...scrubbedEnvironment() }
@@ -104,7 +104,7 @@ const SRC = join(import.meta.dirname, '../../src')
 const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter((path) => path.endsWith('.ts'))
 const filesWith = (text: string | RegExp): string[] => files.filter((path) => readFileSync(join(SRC, path), 'utf8').match(text)).toSorted()
 
-test('only the authorize files make permits, by whatever name they would import it, and no other claims to have one', () => {
+test('only the authorize files can create permits, and no other file casts a value to a permit', () => {
   assert.ok(files.length > 200, `saw only ${files.length} files`)
   assert.deepEqual(filesWith('sealFilePermit'), [
     'policy/local/authorize.ts',

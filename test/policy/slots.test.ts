@@ -8,7 +8,7 @@ import { MAX_PIECES_UNACKED, MAX_STDIN_BYTES, MAX_STDIN_HELD } from '../../src/p
 
 const slotsOf = (perAgent: number, total: number): Slots => new Slots({ max_concurrent_per_agent: perAgent, max_concurrent_total: total })
 
-test('a slot can be given back once only', () => {
+test('a slot can be released only once', () => {
   const slots = slotsOf(2, 2)
   const first = slots.reserve('a')
   slots.reserve('a')
@@ -18,14 +18,14 @@ test('a slot can be given back once only', () => {
   assert.deepEqual(slots.activePerAgent, { a: 1 })
 })
 
-test('an agent without a run leaves no trace', () => {
+test('an agent without a run does not appear in the counts', () => {
   const slots = slotsOf(1, 1)
   slots.reserve('__proto__')?.release()
   assert.deepEqual(slots.activePerAgent, {})
   assert.equal(slots.active, 0)
 })
 
-test('whatever is reserved and released, the caps hold and the counts are true', () => {
+test('property: the limits hold and the counts are right after any reservations and releases', () => {
   const step = fc.record({ agent: fc.constantFrom('a', 'b', 'c'), take: fc.boolean() })
   fc.assert(
     fc.property(
@@ -54,7 +54,7 @@ test('whatever is reserved and released, the caps hold and the counts are true',
   )
 })
 
-test('stdin that may be sent ahead is bounded over all runs: of each as much as its window, at most', () => {
+test('the total of stdin windows is limited over all runs', () => {
   const slots = new Slots({ max_concurrent_per_agent: 1_000, max_concurrent_total: 1_000 })
   const runs = Array.from({ length: MAX_STDIN_HELD / MAX_PIECES_UNACKED }, () => slots.reserve('a', MAX_STDIN_BYTES))
   assert.ok(runs.every((slot) => slot !== null))

@@ -12,7 +12,7 @@ const program = async (path: string, text = '#!/bin/sh\nexit 0\n'): Promise<stri
   return path
 }
 
-/** A root, and a directory beside it. */
+/** A root and a sibling directory. */
 const places = async (t: TestContext): Promise<{ root: string; beside: string }> => {
   const dir = await tempDir(t)
   for (const name of ['root', 'beside']) await mkdir(join(dir, name))
@@ -22,13 +22,13 @@ const places = async (t: TestContext): Promise<{ root: string; beside: string }>
 const problemsOf = (root: string, argv: readonly string[], security = ''): string =>
   readPolicy([root], { security, rules: ruleText('allow_commands', argv, 'any') }).problems.join('\n')
 
-/** What is wrong with a rule that nothing may follow, and what is warned of. */
+/** The problems and warnings of a rule that allows no further arguments. */
 const judged = (root: string, argv: readonly string[], security = ''): { problems: string; warnings: string } => {
   const { problems, warnings } = readPolicy([root], { security, rules: ruleText('allow_commands', argv) })
   return { problems: problems.join('\n'), warnings: warnings.join('\n') }
 }
 
-test('a rule whose program clients could rewrite keeps the configuration from counting', async (t) => {
+test('a rule is refused if clients could replace its program', async (t) => {
   const { root, beside } = await places(t)
   const inside = await program(join(root, 'run-tests.sh'))
   const problem = new RegExp(
@@ -38,13 +38,13 @@ test('a rule whose program clients could rewrite keeps the configuration from co
   assert.equal(problemsOf(root, [inside], 'allow_write = false'), '', 'who writes nothing rewrites nothing')
   assert.equal(problemsOf(root, [await program(join(beside, 'tool'))]), '')
   assert.equal(problemsOf(root, ['true']), '')
-  // Not there yet, so that clients could make it.
+  // The program does not exist yet, so that clients could create it.
   assert.match(problemsOf(root, [join(root, 'later')]), /later is below the root/)
   const { problems } = readPolicy([root], { rules: ruleText('deny_commands', [inside], 'any') })
   assert.deepEqual(problems, [], 'where anything may run, nothing is got around')
 })
 
-test('… by a link, an interpreter, a script that a shell is given, or a directory of PATH', async (t) => {
+test('a rule is refused if clients could replace a link, interpreter, script or PATH directory of its program', async (t) => {
   const { root, beside } = await places(t)
   const inside = await program(join(root, 'inner'))
   await symlink(inside, join(beside, 'out'))
@@ -57,7 +57,7 @@ test('… by a link, an interpreter, a script that a shell is given, or a direct
   assert.match(problemsOf(root, ['true'], `path = ["/usr/bin", "${root}"]`), /security\.path: .* could write programs into it/)
 })
 
-test('… by a directory on the way that is missing, or that a link leads to', async (t) => {
+test('a rule is refused if its path leads through a missing directory or a link below a root', async (t) => {
   const { root, beside } = await places(t)
   await program(join(beside, 'tool'))
   await symlink(beside, join(root, 'current'))
@@ -73,7 +73,7 @@ test('… by a directory on the way that is missing, or that a link leads to', a
   assert.equal(problemsOf(root, [join(beside, 'loop')]), '')
 })
 
-test('… by a script that its interpreter looks for where the command starts, which is always below a root', async (t) => {
+test('a rule is refused if its interpreter looks for the script in the working directory', async (t) => {
   const { root, beside } = await places(t)
   const refused = [
     ['python3', 'tools/x.py'],
@@ -105,7 +105,7 @@ test('… by a script that its interpreter looks for where the command starts, w
     assert.deepEqual(judged(root, argv), { problems: '', warnings: '' }, argv.join(' '))
 })
 
-test('… but no text and no word of an option is taken for one; what cannot be told is warned of', async (t) => {
+test('code and values of options do not count as scripts, and unclear cases give a warning', async (t) => {
   const { root, beside } = await places(t)
   const tool = await program(join(beside, 'tool'))
   const fine = [
@@ -119,7 +119,7 @@ test('… but no text and no word of an option is taken for one; what cannot be 
     ['node', '-e', '1'],
     ['busybox', 'ls', 'word'],
     ['python3'],
-    // They change files or the clock, and start nothing.
+    // These programs change files or the clock and start no other program.
     ['date'],
     ['cp', 'a', 'b'],
   ]
@@ -140,7 +140,7 @@ test('… but no text and no word of an option is taken for one; what cannot be 
   assert.match(warnings.join(), /argv: args = "any" lets clients choose what python runs/)
 })
 
-test('… by a script behind another absolute path: the value of an option is not the script', async (t) => {
+test('policy finds the script of a rule after options with values, and warns if it is unclear', async (t) => {
   const { root, beside } = await places(t)
   const inside = await program(join(root, 'inner'))
   const tool = await program(join(beside, 'tool'))
@@ -167,14 +167,14 @@ test('… by a script behind another absolute path: the value of an option is no
     assert.deepEqual(judged(root, words), { problems: '', warnings: '' }, 'what a script is given is no script')
 })
 
-test('an interpreter is known where a directory of path has it under another name', async (t) => {
+test('an interpreter is recognized under another name in a PATH directory', async (t) => {
   const { root, beside } = await places(t)
   await symlink('/bin/sh', join(beside, 'runner'))
   assert.match(judged(root, ['runner', 'x.sh'], `path = ["${beside}"]`).problems, /clients could write the script/)
 })
 
 test(
-  'a root that holds what only others may write is no problem',
+  'a root with files that only other users may write is not a problem',
   { skip: process.getuid?.() === 0 && 'root may write everything' },
   async (t) => {
     const { beside } = await places(t)

@@ -29,7 +29,7 @@ const rulesOf = (...argvs: readonly (readonly string[])[]): AlwaysAskRule[] => {
   return rules
 }
 
-/** A directory with a program `pub`, and what becomes of a command there: `rule` has it, it `may` run what the list has, or null. */
+/** A directory with a program `pub`, and how the rules treat a command there: a `rule` names it, it `may` run a listed command, or null. */
 const withPub = async (
   t: TestContext,
 ): Promise<{ dir: string; asks: (argv: readonly string[], variables?: readonly string[]) => 'rule' | 'may' | null }> => {
@@ -45,7 +45,7 @@ const withPub = async (
   return { dir, asks }
 }
 
-test('a rule has its tokens in their order anywhere among the words, and a transparent program starts none of its words', async (t) => {
+test('a rule matches its tokens in order anywhere in argv, except among the arguments of a transparent program', async (t) => {
   const { dir, asks } = await withPub(t)
   for (const argv of [
     ['pub', 'push'],
@@ -62,7 +62,7 @@ test('a rule has its tokens in their order anywhere among the words, and a trans
     assert.equal(asks(argv), null, argv.join(' '))
 })
 
-test('a path written another way, a link and another name of the same file are the same command', async (t) => {
+test('the rules treat another spelling of a path, a symbolic link and a hard link as the same command', async (t) => {
   const { dir, asks } = await withPub(t)
   await mkdir(join(dir, 'other'))
   await symlink(join(dir, 'pub'), join(dir, 'other', 'soft'))
@@ -71,12 +71,12 @@ test('a path written another way, a link and another name of the same file are t
     assert.equal(asks([program, 'push']), 'rule', program)
     assert.equal(asks(['env', program, 'push']), 'rule', `env ${program}`)
   }
-  // Another file for each process that looks may be any.
+  // Such a path can lead to another file in each process, so it may run anything.
   for (const program of [`/proc/self/root${dir}/pub`, '/proc/self/root/bin/ls', '/proc/self/exe'])
     if (existsSync(program)) assert.notEqual(asks([program, 'push']), null, program)
 })
 
-test('a script behind a link is the one that its interpreter opens, wherever the interpreter stands among the words', async (t) => {
+test('policy finds the script that the interpreter would open, through links and at any place in argv', async (t) => {
   const { dir } = await withPub(t)
   await mkdir(join(dir, 'work'))
   await mkdir(join(dir, 'other', 'deep'), { recursive: true })
@@ -95,7 +95,7 @@ test('a script behind a link is the one that its interpreter opens, wherever the
   assert.deepEqual(meaningOf(['git', 'log', 'sh', 'no-such-file'], [], at).scripts, [])
 })
 
-test('the name that a command of a program has by itself is that command', async (t) => {
+test('a rule for "pub push" also matches the separate program pub-push', async (t) => {
   const { dir, asks } = await withPub(t)
   await symlink(join(dir, 'pub'), join(dir, 'pub-push'))
   await symlink(join(dir, 'pub'), join(dir, 'pub-pull'))
@@ -104,7 +104,7 @@ test('the name that a command of a program has by itself is that command', async
   assert.equal(asks(['pub-pull', 'origin']), 'may')
 })
 
-test('no wrapper hides what a rule has, whether anybody has heard of it or not', async (t) => {
+test('a rule matches a command behind any wrapper, even an unknown one', async (t) => {
   const { asks } = await withPub(t)
   const wrappers = [
     ['env'],
@@ -129,7 +129,7 @@ test('no wrapper hides what a rule has, whether anybody has heard of it or not',
   }
 })
 
-test('B1 B2 B3 B4 B8 B9 B11: where it cannot be told what runs, it asks: texts, scripts, build tools, copies, variables', async (t) => {
+test('B1 B2 B3 B4 B8 B9 B11: an opaque command asks, such as shell code, a script, a build tool or a copy', async (t) => {
   const { dir, asks } = await withPub(t)
   await writeFile(join(dir, 'x.sh'), '')
   await writeFile(join(dir, 'shebang'), '#!/bin/sh\npub push\n', { mode: 0o755 })
@@ -163,7 +163,7 @@ test('B1 B2 B3 B4 B8 B9 B11: where it cannot be told what runs, it asks: texts, 
 })
 
 test(
-  'B10: one file that is many programs is transparent under no name',
+  'B10: a file that contains many programs is transparent under no name',
   { skip: existsSync('/bin/busybox') ? false : 'busybox is not installed' },
   async (t) => {
     const { dir, asks } = await withPub(t)
@@ -178,7 +178,7 @@ test(
   },
 )
 
-test('of a command for another host its words are judged, and no file of this one', () => {
+test('policy judges a command for another host only by its words, without the files of this host', () => {
   const rules = rulesOf(['pub', 'push', '<ANY...>'])
   const asks = (...argv: string[]): boolean | null =>
     alwaysAskOf(rules, meaningOf(argv, [], { cwd: null, path: null }), SCRUBBED_PATH)?.isEachTime ?? null
@@ -193,7 +193,7 @@ test('of a command for another host its words are judged, and no file of this on
   for (const argv of [['ls'], ['/usr/bin/df', '-h']]) assert.equal(asks(...argv), null, argv.join(' '))
 })
 
-test('<shell> gives what cannot be told a reason of its own', () => {
+test('<shell> gives opaque commands their own reason', () => {
   const { rules } = read(ruleText(['pub', 'push'], 'it publishes') + ruleText(['<shell>'], 'a shell'))
   const reason = (among: readonly AlwaysAskRule[], ...argv: string[]): string | null =>
     alwaysAskOf(among, meaningOf(argv, [], { cwd: '/', path: SCRUBBED_PATH }), SCRUBBED_PATH)?.reason ?? null
@@ -203,7 +203,7 @@ test('<shell> gives what cannot be told a reason of its own', () => {
   assert.match(reason(rules.slice(0, 1), 'sh') ?? '', /^sh may start other programs, .* so it may run a command that always asks$/)
 })
 
-test('rules are read strictly, each problem with its line', () => {
+test('the reader of rules is strict and reports each problem with its line', () => {
   for (const [text, problem] of [
     ['[[always_ask]]\nargv = ["x"]\n', /^rules\.toml:1: always_ask\[0\]\.reason: is required/],
     [ruleText([]), /:2: always_ask\[0\]\.argv: is empty/],
@@ -224,7 +224,7 @@ test('rules are read strictly, each problem with its line', () => {
   }
 })
 
-test('whatever stands around it: a command of a rule never goes unasked', () => {
+test('property: a command that a rule names always asks, with any words around it', () => {
   const rules = rulesOf(['kill', 'x', '<ANY...>'])
   const around = { cwd: '/', path: SCRUBBED_PATH }
   const word = fc.constantFrom('-a', '--b=c', 'x', 'y', ';', '{}', '', 'env', 'exec', '--')
@@ -243,12 +243,12 @@ test('whatever stands around it: a command of a rule never goes unasked', () => 
   )
 })
 
-test('as many words and rules as there may be are held against each other in the time of a moment', () => {
+test('the maximum number of words and rules is compared within seconds', () => {
   const rules = rulesOf(...Array.from({ length: 1_000 }, (_one, at) => ['env', 'env-x', `never-${at}`]))
   const words = Array.from({ length: 4_095 }, (_one, at) => (at % 2 === 0 ? 'env' : 'env-env-x'))
   const began = performance.now()
   const found = alwaysAskOf(rules, meaningOf(['env', ...words], [], { cwd: '/', path: SCRUBBED_PATH }), SCRUBBED_PATH)
   assert.equal(found?.isEachTime, false)
-  // Each word against each other for each rule would take minutes.
+  // Comparing each word with each other word for each rule would take minutes.
   assert.ok(performance.now() - began < 10_000, String(performance.now() - began))
 })

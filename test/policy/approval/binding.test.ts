@@ -15,7 +15,7 @@ import { ASKING, policyOf, rightsOf, slotsOf } from '../../support/local-policy.
 import { mutations, otherLists } from '../../support/mutations.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-// What was allowed is what runs: whoever changes anything between the answer and the run has no approval.
+// An approval covers exactly the run that was shown. A change between the answer and the run makes the approval invalid.
 
 interface Run {
   readonly fields: PermitFields
@@ -25,7 +25,7 @@ interface Run {
 const KEY = Buffer.alloc(32, 1)
 const RULE = { argv: ['tool'], tokens: [{ kind: 'literal', text: 'tool' }], anyArguments: true, reason: 'r', line: 1 } as const
 
-/** No field of it is empty, so that each can be another. */
+/** A run whose fields are all set, so that a test can change each of them. */
 const setUp = async (t: TestContext): Promise<{ dir: string; run: Run }> => {
   const dir = await tempDir(t)
   await mkdir(join(dir, 'work'))
@@ -98,7 +98,7 @@ const allowed = (permit_sha256: string): Approval => {
 
 const EXEC = { host: 'gateway', security: 'full', ask: 'always', ask_fallback: 'deny', door: 'mcp', label: 'coder' } as const
 
-/** What becomes of a run with an approval of the permit with this digest. */
+/** The result of a run, with an approval of the permit that has this digest. */
 const codeOf = ({ fields, by }: Run, permitSha256: string): string => {
   const exec: ExecInForce = { ...EXEC, stdin: by.stdin, always_ask: by.always_ask }
   const about = { ...fields, timeout_ms: 1, session_id: null, agent_id: null }
@@ -107,7 +107,7 @@ const codeOf = ({ fields, by }: Run, permitSha256: string): string => {
 }
 const shaOf = ({ fields, by }: Run): string => permitFacts(fields, by).permit_sha256
 
-/** What need not be bound, and why. */
+/** Fields that an approval does not bind, with the reason. */
 const UNBOUND: Readonly<Record<string, string>> = {
   'fields.cwd_descriptor': 'its number says nothing: which directory it holds is bound',
   'fields.pins': 'is made of what is looked at, which is bound',
@@ -125,10 +125,10 @@ const others = ({ fields, by }: Run): [at: string, other: Run][] => [
 ]
 
 const isUnbound = (at: string): boolean => Object.hasOwn(UNBOUND, at)
-/** Without these nothing can be looked at: they are tables of every permit. */
+/** Every permit has these tables, and a digest needs them. */
 const isWhole = (at: string): boolean => /^(fields\.(argv|executable|cwd|env|caps|principal|confinement)|by\.(asker|target))$/.test(at)
 
-test('B13 B14: whatever part of a run is another, in a sandbox or on the host, for "once" the approval is of something else', async (t) => {
+test('B13 B14: a change of any part of a run, sandboxed or not, invalidates an approval "once"', async (t) => {
   const { run } = await setUp(t)
   const onHost: Run = { ...run, fields: { ...run.fields, sandbox: null } }
   for (const base of [run, onHost]) {
@@ -142,7 +142,7 @@ test('B13 B14: whatever part of a run is another, in a sandbox or on the host, f
       if (isUnbound(at) || (isWhole(at) && isGone)) continue
       assert.equal(codeOf(other, sha), 'approval_mismatch', at)
     }
-    // A part of the permit that nothing was tried with would be one that nobody bound.
+    // Each part of the permit must have been changed by at least one case above.
     const parts = Object.keys(sealPermit(base.fields)).map((key) => `fields.${key}`)
     const untried = parts.filter((part) => ![...tried].some((at) => at === part || at.startsWith(`${part}.`)) && !isUnbound(part))
     assert.deepEqual(untried, base === onHost ? ['fields.sandbox'] : [])
@@ -151,11 +151,11 @@ test('B13 B14: whatever part of a run is another, in a sandbox or on the host, f
   assert.equal(codeOf(onHost, shaOf(run)), 'approval_mismatch')
 })
 
-/** What "always" is not about. */
+/** Fields that "always" does not cover. */
 const isOfOneRun = (at: string): boolean =>
   /^fields\.(caps|record|watch|principal|matched_acl|terminal\.(cols|rows))(\.|$)|^by\.ask$/.test(at)
 
-test('B11: whatever else of a run is another, "always" is of something else, or cannot be', async (t) => {
+test('B11: a change of any other part of a run changes the digest of "always" or removes it', async (t) => {
   const { run } = await setUp(t)
   const base: Run = { fields: { ...run.fields, sandbox: null }, by: { ...run.by, always_ask: [] } }
   const { grant_sha256 } = permitFacts(base.fields, base.by)
@@ -168,20 +168,20 @@ test('B11: whatever else of a run is another, "always" is of something else, or 
   }
 })
 
-test('the same directory by another name is another', async (t) => {
+test('another path to the same working directory invalidates an approval', async (t) => {
   const { dir, run } = await setUp(t)
   await symlink('work', join(dir, 'again'))
   const asked: Run = { ...run, fields: { ...run.fields, sandbox: null } }
   assert.equal(codeOf({ ...asked, fields: { ...asked.fields, cwd: join(dir, 'again') } }, shaOf(asked)), 'approval_mismatch')
 })
 
-test('stdin that is open, absent, or not known by its hash is another', async (t) => {
+test('an approval is invalid if stdin is then open, absent, or not known by its hash', async (t) => {
   const { run } = await setUp(t)
   for (const stdin of [null, 'open', { bytes: 1, sha256: null, text: null }] as const)
     assert.equal(codeOf({ ...run, by: { ...run.by, stdin } }, shaOf(run)), 'approval_mismatch')
 })
 
-test('what always asks by now was not allowed by a list or a grant that answered before, nor for another reason', async (t) => {
+test('an approval is invalid if an always-ask rule was added or its reason changed after it', async (t) => {
   const { run } = await setUp(t)
   const unlisted: Run = { fields: { ...run.fields, sandbox: null }, by: { ...run.by, always_ask: [] } }
   const listed = (reason: string): Run => ({ ...unlisted, by: { ...unlisted.by, always_ask: [{ ...RULE, reason }] } })
@@ -190,7 +190,7 @@ test('what always asks by now was not allowed by a list or a grant that answered
   assert.equal(codeOf(listed('r'), shaOf(listed('r'))), 'permit')
 })
 
-test('of a command for another host: its words, target, limits, stdin, session, asker and what always asks are bound', () => {
+test('an approval for another host binds words, target, time limit, session, interface, label, stdin and always-ask rules', () => {
   const policy = policyOf(['/usr'], { security: 'allow_targets = ["bob", "carol"]' })
   const ask = (
     argv: readonly string[],
@@ -235,38 +235,43 @@ const linked =
     await symlink(to, join(dir, path))
   }
 
-/** By the program that runs and its words: what is done to its files meanwhile. Everything else stays what it was. */
+/** Changes to the files of a run, with its program and argv. Everything else stays the same. */
 const MEDDLING: readonly [what: string, program: string, argv: readonly string[], Meddle][] = [
-  ['more content', 'tool', ['tool'], (dir) => appendFile(join(dir, 'tool'), '\n')],
+  ['appended content', 'tool', ['tool'], (dir) => appendFile(join(dir, 'tool'), '\n')],
   ['the same content in another file', 'tool', ['tool'], replaced('tool', 'other')],
-  ['a link in its place', 'tool', ['tool'], linked('tool', 'other')],
-  ['nothing in its place', 'tool', ['tool'], (dir) => unlink(join(dir, 'tool'))],
+  ['a link in place of the file', 'tool', ['tool'], linked('tool', 'other')],
+  ['removal of the file', 'tool', ['tool'], (dir) => unlink(join(dir, 'tool'))],
   [
-    'a hard link to another in its place',
+    'a hard link to another file in place of the file',
     'tool',
     ['tool'],
     async (dir) => unlink(join(dir, 'tool')).then(() => link(join(dir, 'other'), join(dir, 'tool'))),
   ],
-  ['more content by its other name', 'work/hard', ['hard'], (dir) => appendFile(join(dir, 'tool'), '\n')],
-  ['the target of the link', 'work/link', ['link'], linked('work/link', '../other')],
-  ['more content of the target of the link', 'work/link', ['link'], (dir) => appendFile(join(dir, 'tool'), '\n')],
-  ['the directory that the link leads through', 'work/link', ['link'], linked('work/link', '../root/tool')],
+  ['content appended through the other hard link', 'work/hard', ['hard'], (dir) => appendFile(join(dir, 'tool'), '\n')],
+  ['another target of the link', 'work/link', ['link'], linked('work/link', '../other')],
+  ['content appended to the target of the link', 'work/link', ['link'], (dir) => appendFile(join(dir, 'tool'), '\n')],
+  ['a link through another directory', 'work/link', ['link'], linked('work/link', '../root/tool')],
   [
     'another directory at the same path',
     'tool',
     ['tool'],
     async (dir) => rename(join(dir, 'work'), join(dir, 'old')).then(() => mkdir(join(dir, 'work'))),
   ],
-  ['more of the script', '/bin/sh', ['sh', 'x.sh'], (dir) => appendFile(join(dir, 'work', 'x.sh'), 'exit 1\n')],
+  ['content appended to the script', '/bin/sh', ['sh', 'x.sh'], (dir) => appendFile(join(dir, 'work', 'x.sh'), 'exit 1\n')],
   ['another script', '/bin/sh', ['sh', 'x.sh'], replaced('work/x.sh', 'other')],
   ['a link to another script', '/bin/sh', ['sh', 'x.sh'], linked('work/x.sh', '../tool')],
-  ['no script', '/bin/sh', ['sh', 'x.sh'], (dir) => unlink(join(dir, 'work', 'x.sh'))],
-  ['a program behind a wrapper', '/usr/bin/env', ['env', './hard'], (dir) => appendFile(join(dir, 'tool'), '\n')],
-  ['a script behind a wrapper', '/usr/bin/env', ['env', 'sh', 'x.sh'], (dir) => appendFile(join(dir, 'work', 'x.sh'), '\n')],
+  ['removal of the script', '/bin/sh', ['sh', 'x.sh'], (dir) => unlink(join(dir, 'work', 'x.sh'))],
+  ['content appended to a program behind a wrapper', '/usr/bin/env', ['env', './hard'], (dir) => appendFile(join(dir, 'tool'), '\n')],
+  [
+    'content appended to a script behind a wrapper',
+    '/usr/bin/env',
+    ['env', 'sh', 'x.sh'],
+    (dir) => appendFile(join(dir, 'work', 'x.sh'), '\n'),
+  ],
 ]
 
 for (const [what, program, argv, meddle] of MEDDLING)
-  test(`B15 B16 B25: ${what}, of ${argv.join(' ')}, is another permit and no "always" either`, async (t) => {
+  test(`B15 B16 B25: ${what} (argv ${argv.join(' ')}) invalidates the approval, and any "always" that binds it`, async (t) => {
     const { dir, run } = await setUp(t)
     const path = program.startsWith('/') ? program : join(dir, program)
     const executable = { ...run.fields.executable, path }
@@ -276,11 +281,11 @@ for (const [what, program, argv, meddle] of MEDDLING)
     await meddle(dir)
     assert.equal(codeOf(asked, before.permit_sha256), 'approval_mismatch')
     const { grant_sha256 } = permitFacts(asked.fields, asked.by)
-    // "Always" is for the path of the directory.
+    // "Always" binds the path of the working directory, not the directory itself.
     assert.ok(what.includes('directory at') || grant_sha256 === null || grant_sha256 !== before.grant_sha256)
   })
 
-test('what was allowed for ever is not allowed to outlive its caller', async (t) => {
+test('a grant for a run does not cover the same run detached', async (t) => {
   const { run } = await setUp(t)
   const { fields, by } = { fields: { ...run.fields, sandbox: null }, by: { ...run.by, always_ask: [] } }
   const before = permitFacts(fields, by).grant_sha256
@@ -289,7 +294,7 @@ test('what was allowed for ever is not allowed to outlive its caller', async (t)
   assert.notEqual(detached, before)
 })
 
-test('a transparent program that its requester can write is opaque, so that no pattern but an opaque one has it', async (t) => {
+test('a transparent program that the requester can write is opaque', async (t) => {
   const { run } = await setUp(t)
   const path = realPath('/usr/bin/df')
   const { dev, ino } = await stat(path, { bigint: true })

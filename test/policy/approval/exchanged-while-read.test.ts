@@ -19,7 +19,7 @@ import { ASKING, policyOf, rightsOf, slotsOf } from '../../support/local-policy.
 import { startGuardian } from '../../support/processes.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-// A requester exchanges a file while policy looks at it: before any system call about it, for the request and again for the decision.
+// The requester exchanges a file before each system call that policy makes about it, for the request and again for the decision.
 
 const KEY = Buffer.alloc(32, 1)
 
@@ -42,7 +42,7 @@ const EXEC: Omit<ExecInForce, 'host'> = {
 
 const CALLS = ['openSync', 'statSync', 'lstatSync', 'accessSync'] as const
 
-/** Calls `before` ahead of each system call of `look` about a path below a directory, with its number. */
+/** Calls `before` with a number, before each system call of `look` that names a path below the directory. */
 const watching = <T>(directory: string, before: (call: number) => void, look: () => T): { readonly value: T; readonly calls: number } => {
   const original = Object.fromEntries(CALLS.map((name) => [name, fs[name]]))
   const { native } = fs.realpathSync
@@ -73,7 +73,7 @@ interface Exchange {
   readonly upTo: number
 }
 
-/** A root in which `d/tool` is one program or another, by a link or a directory that is exchanged, and an interpreter that the other names. */
+/** A root where `d/tool` is one of several programs, selected by a link or a directory, and an interpreter that one of them names. */
 const setUp = async (t: TestContext, host: ExecInForce['host']) => {
   const dir = await tempDir(t)
   const [work, dataDir] = [join(dir, 'work'), join(dir, 'data')]
@@ -109,7 +109,7 @@ const setUp = async (t: TestContext, host: ExecInForce['host']) => {
   const context = { policy, rights, session_id: 's_1', exec: { ...EXEC, host }, sandbox: host === 'sandbox' ? grant.grant : null }
   return {
     tool: join(place, 'tool'),
-    /** Policy's answer, while `d/tool` is another program from one system call on and up to a later one. */
+    /** The decision of policy while `d/tool` is another program from one system call up to a later one. */
     look: (argv: readonly string[], { way, first, second, from, upTo }: Exchange, approval: Approval | null) => {
       ways[way](first)
       const exchange = (call: number): void => {
@@ -119,11 +119,11 @@ const setUp = async (t: TestContext, host: ExecInForce['host']) => {
         authorizeLocalRun({ ...ASKING, argv }, { path: work, descriptor: null }, { ...context, slots: slotsOf(rights.limits) }, approval)
       return watching(work, exchange, authorize)
     },
-    /** Ends the exchanges of one way. */
+    /** Removes the link of `d`, so that the next exchanges can use directories. */
     clear: (): void => {
       if (stands === null) rmSync(place)
     },
-    /** What a permit writes whose files were exchanged after the approval, `d/tool` and the interpreter; the error where nothing runs. */
+    /** The output of a permit after `d/tool` and the interpreter were exchanged, or the error if nothing runs. */
     output: async (permit: Permit, way: keyof typeof ways, to: string): Promise<string> => {
       ways[way](to)
       rmSync(own)
@@ -143,15 +143,15 @@ const outputOf = async ({ stdout, stderr, exited }: SpawnedProgram): Promise<str
 }
 
 const COMMANDS = [
-  ['a called program', []],
+  ['a program called directly', []],
   ['a program behind another', ['env']],
-  ['a program that stands among the words twice, and behind the name of an interpreter', ['env', '-u', 'sh', 'd/tool']],
+  ['a program named twice in argv, also after an interpreter', ['env', '-u', 'sh', 'd/tool']],
 ] as const
 
 for (const host of ['gateway', 'sandbox'] as const)
   for (const [what, before] of host === 'sandbox' ? COMMANDS.slice(-1) : COMMANDS)
     test(
-      `${what} (${host}): whenever the file is exchanged while policy reads it, no interpreter runs that was exchanged later`,
+      `${what} (${host}) never runs an interpreter that was exchanged later, whenever its file is exchanged`,
       host === 'sandbox' ? needs.bwrap : {},
       async (t) => {
         const { tool, look, clear, output } = await setUp(t, host)

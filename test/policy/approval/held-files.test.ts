@@ -16,7 +16,7 @@ import { unallowable } from '../../../src/protocol/desk/approval-request-size.ts
 import { ASKING, policyOf, rightsOf, slotsOf } from '../../support/local-policy.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-// What stands in place of the files that a requester can write. A root of the requester is `work`; `away` is in no root.
+// Copies and links that replace files which the requester can write. `work` is a root of the requester. `away` is not.
 
 const KEY = Buffer.alloc(32, 1)
 
@@ -81,13 +81,13 @@ const setUp = async (t: TestContext, security = 'allow_write = true') => {
   return { dir, work, away, run, ask, standIn }
 }
 
-/** Each word that is not held, and of one that is, its file and whether it is a copy. */
+/** The words of a command. A copied or linked file shows its path and kind. */
 const wordsOf = (stand_in: StandIn | null): readonly string[] | null =>
   stand_in?.words.map((word) =>
     typeof word === 'string' ? word : `${word.sha256 === null ? 'link' : 'copy'} ${word.path} as ${word.name}`,
   ) ?? null
 
-test('a script or a program of a root is a private copy wherever it stands among the words of an opaque command', async (t) => {
+test('an opaque command runs a private copy of each script or program that argv names in a root', async (t) => {
   const { work, ask, standIn } = await setUp(t)
   const tool = await program(join(work, 'tool'), '#!/bin/sh\n')
   await writeFile(join(work, 'x.sh'), '')
@@ -118,7 +118,7 @@ test('a script or a program of a root is a private copy wherever it stands among
       ['find', '.', '-exec', './tool', ';'],
       ['/usr/bin/find', '.', '-exec', copy('tool'), ';'],
     ],
-    // An option that is not known may have a value or not.
+    // An unknown option may have a value or not.
     [
       ['env', 'node', '--inspect', 'x.js', 'x.sh', 'none'],
       ['/usr/bin/env', 'node', '--inspect', copy('x.js'), copy('x.sh'), 'none'],
@@ -127,7 +127,7 @@ test('a script or a program of a root is a private copy wherever it stands among
       ['env', 'deno', 'run', 'x.js'],
       ['/usr/bin/env', 'deno', 'run', copy('x.js')],
     ],
-    // However many words stand before it.
+    // The number of words before it does not matter.
     [
       ['env', ...Array<string>(200).fill('A=1'), 'sh', 'x.sh'],
       ['/usr/bin/env', ...Array<string>(200).fill('A=1'), 'sh', copy('x.sh')],
@@ -141,7 +141,7 @@ test('a script or a program of a root is a private copy wherever it stands among
   }
 })
 
-test('a program that changes files, and runs none of them, has the files themselves, and so has one whose words say all', async (t) => {
+test('a transparent program, or one that only changes files, gets the files themselves', async (t) => {
   const { work, standIn } = await setUp(t)
   const tool = await program(join(work, 'tool'), '#!/bin/sh\n')
   for (const argv of [
@@ -153,7 +153,7 @@ test('a program that changes files, and runs none of them, has the files themsel
     assert.equal(standIn(argv), null, argv.join(' '))
 })
 
-test('by a mode, or by a pattern that lets a program run anything, nobody has allowed the bytes of a file: it keeps its path', async (t) => {
+test('a file keeps its path if a mode or a pattern allowed the run', async (t) => {
   const { work, standIn } = await setUp(t)
   await writeFile(join(work, 'x.sh'), '')
   const argv = ['sh', 'x.sh']
@@ -161,7 +161,7 @@ test('by a mode, or by a pattern that lets a program run anything, nobody has al
   for (const by of ['human:ann', 'human:ann+agents:a']) assert.notEqual(standIn(argv, by), null, by)
 })
 
-test('links: of a link in a root its file is meant, and of a link that leads into a root the file there is copied', async (t) => {
+test('a link from a root leads to its real file, and a link into a root leads to a copy', async (t) => {
   const { work, away, standIn } = await setUp(t)
   const tool = await program(join(work, 'tool'), '#!/bin/sh\n')
   const safe = await program(join(away, 'safe'), '#!/bin/sh\n')
@@ -174,14 +174,14 @@ test('links: of a link in a root its file is meant, and of a link that leads int
   assert.deepEqual(wordsOf(standIn([join(work, 'link')])), [`link ${safe} as link`])
   assert.deepEqual(wordsOf(standIn(['env', join(work, 'link')])), ['/usr/bin/env', `link ${safe} as link`])
   assert.deepEqual(wordsOf(standIn([join(away, 'into')])), [`copy ${tool} as into`])
-  // A bare name that PATH has.
+  // A bare name, found in PATH.
   assert.deepEqual(wordsOf(standIn(['env', 'into'])), ['/usr/bin/env', `copy ${tool} as into`])
   assert.deepEqual(wordsOf(standIn(['sh', 'e/x.sh'])), ['/usr/bin/sh', `copy ${join(work, 'd', 'x.sh')} as x.sh`])
   assert.deepEqual(wordsOf(standIn([join(work, 'hard')])), [`copy ${join(work, 'hard')} as hard`])
   assert.equal(standIn([safe]), null)
 })
 
-test('the interpreter of a script is held too, where a word can name it, and else nobody can allow the script', async (t) => {
+test('the interpreter of a script is pinned if argv can name it, otherwise the script cannot be allowed', async (t) => {
   const { work, away, ask, standIn } = await setUp(t)
   await program(join(away, 'gdb'), '')
   const own = join(work, 'own-sh')
@@ -192,7 +192,7 @@ test('the interpreter of a script is held too, where a word can name it, and els
   assert.match(wordsOf(sh)?.[0] ?? '', /^link \/.*sh as own-sh$/)
   assert.deepEqual(wordsOf(sh)?.slice(1), ['-e', script, 'a'])
   const unheld = (argv: readonly string[]): string => unallowable(ask(argv)) ?? 'it can be allowed'
-  // Behind another program, of an interpreter, and by a path that means something else elsewhere.
+  // An interpreter cannot be pinned after another program, for another interpreter, or if its path is relative.
   assert.match(unheld(['env', script]), /script runs .*own-sh, which the requester can write; start that with the script as its word/)
   await program(join(work, 'second'), `#!${script}\n`)
   assert.match(unheld([join(work, 'second')]), /runs .*own-sh, which the requester can write/)
@@ -200,7 +200,7 @@ test('the interpreter of a script is held too, where a word can name it, and els
   const argued = await program(join(work, 'argued'), `#!${own} -e\n`)
   assert.deepEqual(wordsOf(standIn([argued]))?.slice(1), ['-e', `copy ${argued} as argued`])
   assert.match(unheld(['env', join(work, 'relative')]), /names an interpreter that cannot be followed/)
-  // The first line of a script counts where the kernel reads it. Only a known interpreter that the requester cannot write is known to read it.
+  // The kernel reads the first line of a script. Known interpreters that the requester cannot write read the script themselves.
   assert.equal(ask(['sh', script]).unheld, null)
   const second = await program(join(work, 'script.sh'), `#!${own}\n`)
   assert.equal(ask(['sh', second]).unheld, null)
@@ -214,18 +214,18 @@ test('the interpreter of a script is held too, where a word can name it, and els
     [join(work, 'python3'), second],
   ])
     assert.match(unheld(argv), /runs .*own-sh, which the requester can write/, argv.join(' '))
-  // As the value of an option, by its path or by a name that PATH has.
+  // The script is the value of an option, by its path or by a name that is found in PATH.
   assert.match(unheld(['tar', `-I${script}`, '-cf', 'x.tar', 'script.sh']), /script runs .*own-sh/)
   await program(join(away, 'x0x-pack'), `#!${own}\n`)
   assert.match(unheld(['tar', '--use-compress-program=x0x-pack', '-cf', 'x.tar', 'own-sh']), /x0x-pack runs .*own-sh/)
   await symlink(await program(join(work, 'pack'), '#!/bin/sh\n'), join(away, 'x0x-linked'))
   assert.match(unheld(['tar', '-Ix0x-linked', '-cf', 'x.tar', 'own-sh']), /x0x-linked, which is a part of the word -Ix0x-linked/)
-  // An interpreter that cannot be followed now may be another one when it runs.
+  // An interpreter that does not resolve now may be another one when the script runs.
   await program(join(work, 'lost-sh'), '#!bin/sh\n')
   assert.match(unheld(['env', await program(join(away, 'lost'), `#!${join(work, 'lost-sh')}\n`)]), /cannot be followed/)
 })
 
-test('a file that cannot be held cannot be allowed: behind /proc, in a part of a word, or with more words than are followed', async (t) => {
+test('a file that cannot be pinned cannot be allowed, such as one under /proc or inside a word', async (t) => {
   const { work, away, ask, run } = await setUp(t)
   await writeFile(join(work, 'x.sh'), '')
   await writeFile(join(work, 'x.js'), '')
@@ -234,7 +234,7 @@ test('a file that cannot be held cannot be allowed: behind /proc, in a part of a
   const cases: [argv: string[], why: RegExp][] = [
     [['sh', '/proc/self/cwd/x.sh'], /another file for each process/],
     [['env', 'node', '--require=./x.js', 'x.js'], /a part of the word --require=/],
-    // No word stands behind the option that has the script.
+    // No separate word follows the option that names the script.
     [['expect', '-fx.sh'], /a part of the word -fx/],
     [['ruby', '-r./x.js', 'x.sh'], /a part of the word -r/],
     [['tar', '--use-compress-program=./tool', '-cf', 'x.tar', 'x.sh'], /a part of the word --use-compress-program=/],
@@ -249,15 +249,15 @@ test('a file that cannot be held cannot be allowed: behind /proc, in a part of a
   for (const [argv, why] of cases) {
     const question = ask(argv)
     assert.match(unallowable(question) ?? 'it can be allowed', why)
-    // Not even with an approval that a human gave all the same.
+    // An approval from the operator does not allow it either.
     const verdict = run(argv, approvalOf(question, 'human:ann'))
     assert.equal(verdict.kind === 'refused' && verdict.code, 'approval_denied')
   }
-  // A value that is no program, for a program that is no interpreter.
+  // The value is not a program, and the program is not an interpreter.
   assert.equal(ask(['tar', '--files-from=./x.sh', '-cf', 'x.tar']).unheld, null)
 })
 
-test('64 MiB of a file are copied, and not one byte more; nor do two files have more together', async (t) => {
+test('policy copies files up to 64 MiB, counted over all files of a command', async (t) => {
   const { work, ask } = await setUp(t)
   const tool = await program(join(work, 'tool'), '#!/bin/sh\n')
   const more = await program(join(work, 'more'), '#!/bin/sh\n')
@@ -268,12 +268,12 @@ test('64 MiB of a file are copied, and not one byte more; nor do two files have 
   assert.match(ask([tool]).unheld ?? '', /tool, which cannot be read whole/)
 })
 
-test('no more than 64 MiB of all scripts of a command are read, whoever can write them', async (t) => {
+test('policy reads at most 64 MiB of all scripts of a command, writable or not', async (t) => {
   const { away, ask } = await setUp(t)
   const [one, other] = [join(away, 'one.sh'), join(away, 'other.sh')]
   for (const path of [one, other]) await writeFile(path, '')
   await truncate(one, MAX_HASHED_BYTES)
-  // A file is read once, however often it is named.
+  // A file that argv names twice is read once.
   assert.doesNotMatch(ask(['env', 'sh', one, 'sh', one, 'sh', other]).opaque ?? '', /cannot be read whole/)
   await truncate(other, 1)
   const { opaque, grant_sha256 } = ask(['env', 'sh', one, 'sh', other])
@@ -281,7 +281,7 @@ test('no more than 64 MiB of all scripts of a command are read, whoever can writ
   assert.equal(grant_sha256, null)
 })
 
-test('a directory on the way that is exchanged after the approval is a mismatch, and so is other content', async (t) => {
+test('an approval is a mismatch after an exchange of a directory in the path of a script', async (t) => {
   const { work, ask, run } = await setUp(t)
   for (const [name, text] of [
     ['a', 'echo 1\n'],
@@ -298,7 +298,7 @@ test('a directory on the way that is exchanged after the approval is a mismatch,
   assert.equal(verdict.kind === 'refused' && verdict.code, 'approval_mismatch')
 })
 
-test('without tools for files a requester still writes each directory of its roots in which a sandbox may run', async (t) => {
+test('a requester without file tools can still write its roots where a sandbox may run', async (t) => {
   const { work, away, ask, run } = await setUp(t, '')
   const tool = await program(join(work, 'tool'), '#!/bin/sh\n')
   await mkdir(join(work, 'd'))
@@ -311,7 +311,7 @@ test('without tools for files a requester still writes each directory of its roo
     )
   const question = ask([safe])
   assert.deepEqual([question.writable, question.unheld], [[], null])
-  // In a sandbox the same holds.
+  // In a sandbox the result is the same.
   const asked = run([inner], null, 'sandbox')
   assert.ok(asked.kind === 'ask')
   const allowed = run([inner], approvalOf(asked.question, 'human:ann'), 'sandbox')

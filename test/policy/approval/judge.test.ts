@@ -38,7 +38,7 @@ const fallen = (question: ApprovalRequest, store: StoreSnapshot): string => {
   return judgement.kind === 'allow' ? judgement.by : judgement.kind
 }
 
-test('O2 O3: security and ask decide each by itself: deny, a list, all; never, on a miss, always', () => {
+test('security and ask decide independently of each other (O2 O3)', () => {
   const agents = { coder: listing('/usr/bin/git') }
   const table = SECURITIES.map((security) => ASKS.map((ask) => said(questionOf({ security, ask }), storeOf({ agents }))))
   assert.deepEqual(table, [
@@ -54,7 +54,7 @@ test('O2 O3: security and ask decide each by itself: deny, a list, all; never, o
   ])
 })
 
-test('the stricter of what a request says and what the store says of its agent, or else by default, is in force', () => {
+test('the stricter setting of the request and the store applies, by agent or by default', () => {
   const full = questionOf({ security: 'full', ask: 'off' })
   const strict = storeOf({ defaults: { security: 'deny', ask: 'always', ask_fallback: 'deny' } })
   assert.equal(said(full, strict), 'deny')
@@ -66,7 +66,7 @@ test('the stricter of what a request says and what the store says of its agent, 
   assert.equal(said(questionOf({ ...full, asker: { kind: 'local', label: 'constructor' } }), storeOf()), 'mode:full')
 })
 
-test('what always asks is asked of a human whatever was allowed for ever, and nothing else answers for them', () => {
+test('a command of an always-ask rule always asks an approver, despite grants, lists and fallbacks', () => {
   const agents = { coder: listing('/**') }
   const store = storeOf({ agents, grants: granting() })
   for (const security of ['allowlist', 'full'] as const)
@@ -78,10 +78,10 @@ test('what always asks is asked of a human whatever was allowed for ever, and no
   assert.equal(said(questionOf({ ask: 'always' }), store), 'ask')
 })
 
-test('an exact grant allows until it expires and while it has uses, and only what it is of', () => {
+test('a grant allows only its exact command, until it expires or its uses are spent', () => {
   assert.equal(said(questionOf(), storeOf({ grants: granting() })), 'grant:g_1')
   assert.equal(said(questionOf(), storeOf({ grants: granting({ uses_left: 1 }) })), 'grant:g_1')
-  // Its limits are ceilings, and one of an earlier version has none.
+  // The limits of a grant are upper bounds. An old grant without limits does not count.
   assert.equal(said(questionOf({ timeout_ms: 1, max_output_bytes: 1 }), storeOf({ grants: granting() })), 'grant:g_1')
   assert.equal(said(questionOf({ timeout_ms: 30_001 }), storeOf({ grants: granting() })), 'ask')
   assert.equal(said(questionOf({ max_output_bytes: 1_048_577 }), storeOf({ grants: granting() })), 'ask')
@@ -91,7 +91,7 @@ test('an exact grant allows until it expires and while it has uses, and only wha
   assert.equal(said(questionOf({ grant_sha256: null }), storeOf({ grants: granting() })), 'ask')
 })
 
-test('B11: what an interpreter or a wrapper would run beyond what is known is on no list of programs', () => {
+test('an opaque interpreter is on no allowlist, and without asking it is denied (B11)', () => {
   const agents = { coder: listing('/usr/bin/zsh', '/usr/bin/*', '/**') }
   const opaque = questionOf({
     argv: ['zsh', '-c', 'id'],
@@ -103,7 +103,7 @@ test('B11: what an interpreter or a wrapper would run beyond what is known is on
   assert.equal(said({ ...opaque, ask: 'off' }, storeOf({ agents })), 'deny')
 })
 
-test('B8 B10: a wrapper is on the list only with every program that it starts', () => {
+test('an allowlist allows a wrapper only with each program that it starts (B8 B10)', () => {
   const question = questionOf({ argv: ['env', 'git', 'push'], programs: ['/usr/bin/env', '/usr/bin/git'] })
   assert.equal(said(question, storeOf({ agents: { coder: listing('/usr/bin/env') } })), 'ask')
   assert.equal(said(question, storeOf({ agents: { coder: listing('/usr/bin/git') } })), 'ask')
@@ -111,7 +111,7 @@ test('B8 B10: a wrapper is on the list only with every program that it starts', 
   assert.equal(said(questionOf({ programs: [] }), storeOf({ agents: { coder: listing('/**') } })), 'ask')
 })
 
-test('a pattern counts for an opaque command only where its row says so, and for no command where it covers whole directories', () => {
+test('a pattern covers opaque commands only if its row says so, and patterns for whole directories never count', () => {
   const opaque = 'git may start other programs'
   const rows = (...allowlist: StoredAgent['allowlist']) => storeOf({ agents: { coder: row({ allowlist }) } })
   const plain = rows({ pattern: '/usr/bin/git' })
@@ -129,7 +129,7 @@ test('a pattern counts for an opaque command only where its row says so, and for
       assert.equal(said(question, rows({ pattern, opaque: true })), 'ask', pattern)
 })
 
-test('where a list always asks, a grant alone allows a command that may run what the list has, for a day at most', () => {
+test('a command that may run an always-ask command needs a grant, which lasts at most a day', () => {
   const [opaque, always_ask] = ['make may start other programs', 'make may start what the list has']
   const DAY = 24 * 3_600_000
   const agents = { coder: row({ security: 'full', ask: 'off', allowlist: [{ pattern: '/usr/bin/git', opaque: true }] }) }
@@ -140,11 +140,11 @@ test('where a list always asks, a grant alone allows a command that may run what
     const judged = judge(question, storeOf({ agents }), NOW)
     assert.ok(judged.kind === 'ask' && judged.mayLast)
     assert.equal(said(question, storeOf({ agents, grants: granting() })), 'grant:g_1')
-    // Of a command that a rule has there is no digest for grants.
+    // A command that a rule names has no grant digest.
     assert.equal(said({ ...question, grant_sha256: null }, storeOf({ agents, grants: granting() })), 'ask')
     assert.equal(said({ ...question, ask: 'always' }, storeOf({ agents, grants: granting() })), 'ask')
   }
-  // A grant from a release that let it last for longer ends after a day.
+  // A grant of a release that allowed longer times ends after a day.
   for (const [created_at_ms, verdict] of [
     [NOW - DAY + 1, 'grant:g_1'],
     [NOW - DAY, 'ask'],
@@ -155,7 +155,7 @@ test('where a list always asks, a grant alone allows a command that may run what
   }
 })
 
-test('B27: a label that a caller chooses for itself widens nothing, and may narrow', () => {
+test('a label that the client chose can narrow permissions but not widen them (B27)', () => {
   const agents = { coder: { ...listing('/**'), security: 'full' as const, ask: 'off' as const }, timid: row({ security: 'deny' }) }
   const store = storeOf({ defaults: { security: 'allowlist', ask: 'on-miss', ask_fallback: 'deny' }, agents })
   const question = questionOf({ security: 'full', ask: 'off' })
@@ -167,7 +167,7 @@ test('B27: a label that a caller chooses for itself widens nothing, and may narr
   }
 })
 
-test('ask = always is denied without an approver, whatever the fallback', () => {
+test('a run with ask = always is denied without an approver, with any fallback', () => {
   const defaults = { security: 'full', ask: 'off', ask_fallback: 'full' } as const
   const agents = { coder: listing('/usr/bin/git') }
   for (const ask_fallback of ASK_FALLBACKS)
@@ -176,7 +176,7 @@ test('ask = always is denied without an approver, whatever the fallback', () => 
   assert.equal(fallen(questionOf({ ask: 'off', ask_fallback: 'full' }), storeOf({ agents: row, defaults })), 'deny')
 })
 
-test('B20 O9: without an approver the stricter of both fallbacks decides, and that is deny unless both say more', () => {
+test('without an approver the stricter fallback of request and store decides, by default deny (B20 O9)', () => {
   const agents = { coder: listing('/usr/bin/git') }
   const table = ASK_FALLBACKS.map((own) =>
     ASK_FALLBACKS.map((stored) =>
@@ -196,7 +196,7 @@ test('B20 O9: without an approver the stricter of both fallbacks decides, and th
   assert.equal(fallen(questionOf({ security: 'deny', ask_fallback: 'full' }), storeOf({ agents })), 'deny')
 })
 
-test('the fallback of a row counts where it is stricter, also that of a name that a caller gives itself', () => {
+test('the stricter fallback of a row applies, also for a label that the client chose', () => {
   const defaults = { security: 'full', ask: 'off', ask_fallback: 'full' } as const
   for (const ask_fallback of ASK_FALLBACKS)
     for (const [door, label, rows] of [
@@ -211,7 +211,7 @@ test('the fallback of a row counts where it is stricter, also that of a name tha
     }
 })
 
-test('of the mesh a grant or a human allows: no pattern, no default and no fallback of this host does', () => {
+test('only a grant or an approver allows a mesh request, never a pattern, default or fallback', () => {
   const agents = { ['c'.repeat(64)]: listing('/**'), main: listing('/**') }
   const strict = { security: 'deny', ask: 'always', ask_fallback: 'deny' } as const
   assert.equal(said(meshQuestionOf(), storeOf({ agents })), 'ask')
@@ -224,7 +224,7 @@ test('of the mesh a grant or a human allows: no pattern, no default and no fallb
   assert.equal(fallen(questionOf({ ask_fallback: 'full', approvers: { agent_ids: ['c'.repeat(64)], needed: 1 } }), storeOf()), 'deny')
 })
 
-test('a stricter setting anywhere never turns a question or a denial into a yes', () => {
+test('property: a stricter setting never allows a run that a wider one does not', () => {
   const level = <T>(order: readonly T[]): fc.Arbitrary<T> => fc.constantFrom(...order)
   fc.assert(
     fc.property(
@@ -244,7 +244,7 @@ test('a stricter setting anywhere never turns a question or a denial into a yes'
             grants: hasGrant ? granting() : [],
           })
         const stricter = <T>(order: readonly T[], one: T, other: T): T => order[Math.min(order.indexOf(one), order.indexOf(other))]!
-        // A stricter `ask` may turn a denial of a miss into a question, never into a yes.
+        // A stricter `ask` may turn a denial into a question, but never into a permit.
         const wide = judge(questionOf({ security, ask }), store(stored, storedAsk), NOW).kind
         const narrow = judge(
           questionOf({ security: stricter(SECURITIES, security, narrower), ask: stricter(ASKS, ask, narrowerAsk) }),
@@ -264,7 +264,7 @@ test('a stricter setting anywhere never turns a question or a denial into a yes'
   )
 })
 
-test('where another host asks for an approval its own row counts, and whom it names can but narrow', () => {
+test('the row of the asking host applies, and the row of its requester can only narrow', () => {
   const [host, named] = ['e'.repeat(64), 'c'.repeat(64)]
   const asked = meshQuestionOf({ ask: 'always', security: 'full', target: { host: 'node', agent_id: host } })
   assert.equal(said(asked, storeOf()), 'ask')

@@ -24,7 +24,7 @@ const opened = (
   return result.kind === 'approval' ? 'approval' : result.reason
 }
 
-test('an answer of the desk is an approval for the permit that was asked about', () => {
+test('an allow answer of the approval service is an approval of the permit in the request', () => {
   const result = openApproval(answerOf(), ASKED, { key: KEY, now: NOW, spent: new SpentAnswers() })
   assert.ok(result.kind === 'approval')
   const { question_id, permit_sha256, by } = result.approval
@@ -32,14 +32,14 @@ test('an answer of the desk is an approval for the permit that was asked about',
   assert.ok(Object.isFrozen(result.approval))
 })
 
-test('each decision but allow is none, with its own reason', () => {
+test('each decision except allow gives no approval and has its own reason', () => {
   assert.deepEqual(
     APPROVAL_ANSWERS.map((decision) => opened(answerOf({ decision }))),
     ['approval', 'approval_denied', 'approval_timeout', 'approval_unavailable', 'approval_mismatch'],
   )
 })
 
-test('B18: no changed field, other key or missing MAC lets an answer pass', () => {
+test('B18: an answer with a changed field, another key or a missing MAC gives no approval', () => {
   const good = answerOf({ decision: 'deny', reason: 'no' })
   const changes: Partial<SealedAnswer>[] = [
     { decision: 'allow' },
@@ -56,24 +56,24 @@ test('B18: no changed field, other key or missing MAC lets an answer pass', () =
   ]
   for (const change of changes) assert.equal(opened({ ...good, ...change }), 'approval_unavailable', JSON.stringify(change))
   assert.equal(opened(answerOf(), { key: Buffer.alloc(32, 8) }), 'approval_unavailable')
-  // Fields are framed: what moves from one into the next is another answer.
+  // The MAC frames each field, so that bytes moved from one field to the next are another answer.
   const moved = answerOf({ by: 'ab', reason: 'c' })
   assert.equal(opened({ ...moved, by: 'a', reason: 'bc' }), 'approval_unavailable')
 })
 
-test('an answer is fresh for ten seconds and no longer, and none is from the future', () => {
+test('an answer is valid for ten seconds, and an answer from the future is invalid', () => {
   assert.equal(opened(answerOf(), { now: NOW + ANSWER_FRESH_MS - 1 }), 'approval')
   assert.equal(opened(answerOf(), { now: NOW + ANSWER_FRESH_MS }), 'approval_unavailable')
   assert.equal(opened(answerOf({ expires_at_ms: NOW + ANSWER_FRESH_MS + 1 })), 'approval_unavailable')
   assert.equal(opened(answerOf({ expires_at_ms: Number.NaN })), 'approval_unavailable')
 })
 
-test('an answer to another question, or about another permit, is none', () => {
+test('an answer to another request, or for another permit, gives no approval', () => {
   assert.equal(opened(answerOf(), { asked: { ...ASKED, question_id: 'q_2' } }), 'approval_mismatch')
   assert.equal(opened(answerOf(), { asked: { ...ASKED, permit_sha256: 'f'.repeat(64) } }), 'approval_mismatch')
 })
 
-test('an answer is taken once, and an approval is spent once', () => {
+test('an answer is accepted once, and an approval is spent once', () => {
   const spent = new SpentAnswers()
   assert.equal(opened(answerOf(), { spent }), 'approval')
   assert.equal(opened(answerOf(), { spent }), 'approval_mismatch')
@@ -86,14 +86,14 @@ test('an answer is taken once, and an approval is spent once', () => {
   assert.ok(!spendApproval(copy))
 })
 
-test('a flood of answers is refused, and what has expired is forgotten', () => {
+test('the store of spent answers refuses more answers than its limit and forgets expired ones', () => {
   const spent = new SpentAnswers()
   for (let index = 0; index < MAX_SPENT_ANSWERS; index++) assert.ok(spent.take(String(index), NOW + 1, NOW))
   assert.ok(!spent.take('more', NOW + 1, NOW))
   assert.ok(spent.take('more', NOW + 2, NOW + 1))
 })
 
-test('approvals are made by openApproval alone', async () => {
+test('only policy/approval/approval.ts uses sealApproval', async () => {
   const root = join(import.meta.dirname, '../../../src')
   const files = (await readdir(root, { recursive: true })).filter((name) => /\.tsx?$/.test(name))
   assert.ok(files.length > 100)

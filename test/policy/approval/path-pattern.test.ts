@@ -12,7 +12,7 @@ const fits = (text: string, path: string): boolean => {
   return matchesPath(pattern, path)
 }
 
-test('a star and a question mark stop at a slash, two stars cross them, and ~ is the home', () => {
+test('* and ? stop at a slash, ** crosses slashes, and ~ is the home directory', () => {
   for (const [text, path] of [
     ['/usr/bin/git', '/usr/bin/git'],
     ['/usr/bin/*', '/usr/bin/git'],
@@ -43,7 +43,7 @@ test('a star and a question mark stop at a slash, two stars cross them, and ~ is
     assert.ok(!fits(text, path), `${text} ${path}`)
 })
 
-test('B12: a bare name and a relative path are no pattern, and a program of the same name elsewhere does not fit', () => {
+test('B12: a pattern must be an absolute path, and matches no program of that name elsewhere', () => {
   for (const text of [
     'git',
     './git',
@@ -64,7 +64,7 @@ test('B12: a bare name and a relative path are no pattern, and a program of the 
   assert.ok(!fits('/usr/bin/skill-bin', '/srv/skill-bin'))
 })
 
-/** What a pattern means, by the runtime's own regular expressions. */
+/** The meaning of a pattern, as a regular expression of the runtime. */
 const asRegExp = (text: string): RegExp => {
   const parts = text.split('/').slice(1)
   const body = parts
@@ -77,7 +77,7 @@ const asRegExp = (text: string): RegExp => {
   return new RegExp(`^${body}$`, 'u')
 }
 
-test('whatever the pattern and the path: it fits as its regular expression does', () => {
+test('property: a pattern matches a path exactly if its regular expression matches', () => {
   const part = fc.oneof(
     fc.constant('**'),
     fc.string({ unit: fc.constantFrom('a', 'b', '*', '?'), minLength: 1, maxLength: 4 }).filter((one) => !one.includes('**')),
@@ -96,7 +96,7 @@ test('whatever the pattern and the path: it fits as its regular expression does'
   assert.ok(fitted > 200, String(fitted))
 })
 
-test('a pattern made to be slow costs a bounded number of steps, and what costs more does not fit', () => {
+test('a pattern that is slow to match stops after a fixed number of steps and does not match', () => {
   const began = performance.now()
   for (const [text, path] of [
     [`/${'*a'.repeat(500)}b`, `/${'a'.repeat(4_000)}`],
@@ -104,6 +104,6 @@ test('a pattern made to be slow costs a bounded number of steps, and what costs 
     [`/${'**/*a*/'.repeat(140)}b`, `/${'aaaa/'.repeat(800)}c`],
   ] as const)
     for (let times = 0; times < 20; times++) assert.ok(!fits(text, path))
-  // Exponential work would take years; the bound of steps makes it milliseconds.
+  // Exponential work would take years. The limit of steps reduces it to milliseconds.
   assert.ok(performance.now() - began < patient(30_000))
 })

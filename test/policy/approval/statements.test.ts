@@ -19,7 +19,7 @@ import { fromHex } from '../../../src/protocol/ids.ts'
 import { newParty, type Party } from '../../support/fake-network.ts'
 
 const NOW = 1_000_000
-const [target, requester, carol, dave, stranger] = [newParty(), newParty(), newParty(), newParty(), newParty()]
+const [target, requester, carol, dave, unlisted] = [newParty(), newParty(), newParty(), newParty(), newParty()]
 const idOf = ({ signer }: Party): string => signer.agentId
 const of: StatementOf = {
   request_sha256: randomBytes(32),
@@ -67,11 +67,11 @@ const allowed = async (party: Party): Promise<ApproverStatement> => {
   return statement
 }
 
-test('a statement of an approver for this very request, target, permit and time counts', async () => {
+test('a statement counts if it names this request, target, permit and expiry time', async () => {
   assert.deepEqual(await allowed(carol), { agent_id: idOf(carol), decision: 'allow', permit_sha256: of.permit_sha256 })
 })
 
-test('a statement that was forged, or given for another request, target, permit, question or time, is refused', async () => {
+test('a forged statement, or one for another request, target, permit, agent or time, is refused', async () => {
   assert.match(String(await say(carol, {}, { signer: dave })), /signature/)
   assert.match(String(await say(carol, {}, { domain: EXEC_REQUEST_DOMAIN })), /signature/)
   assert.match(String(await say(carol, { request_sha256: randomBytes(32) })), /another request/)
@@ -85,11 +85,11 @@ test('a statement that was forged, or given for another request, target, permit,
   assert.match(String(await say(carol, {}, { now: of.expires_at_ms })), /expired/)
 })
 
-test('who asks cannot approve itself, nor can the target, nor a stranger', async () => {
-  for (const party of [requester, target, stranger]) assert.match(String(await say(party)), /may not approve/)
+test('the requester, the target and an agent that is not an approver cannot approve', async () => {
+  for (const party of [requester, target, unlisted]) assert.match(String(await say(party)), /may not approve/)
 })
 
-test('bytes that are no statement are refused', async () => {
+test('bytes that do not encode a statement are refused', async () => {
   const nonce = randomBytes(32)
   for (const body of [randomBytes(40), approvalStatement.encode(honest(carol, nonce)).subarray(1), new Uint8Array(0)]) {
     const signature = await carol.signer.sign(APPROVAL_STATEMENT_DOMAIN, body)
@@ -97,7 +97,7 @@ test('bytes that are no statement are refused', async () => {
   }
 })
 
-test('whatever an approver signs is its word on this very question, or none: changed, cut, longer, or any bytes', async () => {
+test('property: changed bytes with a valid signature of an approver never count as allow', async () => {
   const nonce = randomBytes(32)
   const body = approvalStatement.encode(honest(carol, nonce))
   const refusal = approvalStatement.encode({ ...honest(carol, nonce), decision: 'deny' })
@@ -112,14 +112,14 @@ test('whatever an approver signs is its word on this very question, or none: cha
     const signature = await carol.signer.sign(APPROVAL_STATEMENT_DOMAIN, bytes)
     const said = openStatement({ body: bytes, signature }, approverOf(carol, nonce), of, NOW)
     if (typeof said === 'string') return
-    // One encoding only: there is nothing else that says the same.
+    // A statement has exactly one encoding.
     assert.deepEqual([Buffer.from(bytes), said.decision], [Buffer.from(refusal), 'deny'])
   })
   await fc.assert(signedByCarol, { numRuns: 150 })
   fc.assert(fc.property(any, (bytes) => [null, carol.machine.machineId].includes(claimedMachine(bytes)) || bytes.length === body.length))
 })
 
-test('as many distinct agents as are needed must allow it: one twice is one, a refusal is none', async () => {
+test('an approval needs the required number of distinct agents, and repeats and refusals do not count', async () => {
   const [first, second] = [await allowed(carol), await allowed(dave)]
   assert.equal(countStatements([first], of), null)
   assert.equal(countStatements([first, first], of), null)
@@ -131,7 +131,7 @@ test('as many distinct agents as are needed must allow it: one twice is one, a r
   assert.deepEqual(approval?.agents.toSorted(), [idOf(carol), idOf(dave)].toSorted())
 })
 
-test('what was counted is good once, and a likeness of it is nothing', async () => {
+test('an approval of agents can be spent once, and a copy of it cannot be spent', async () => {
   const approval = countStatements([await allowed(carol), await allowed(dave)], of)
   assert.ok(approval)
   assert.equal(spendAgentsApproval({ ...approval }), false)

@@ -16,7 +16,7 @@ import { tempDir } from '../../support/temp-dir.ts'
 
 const opaque = (...argv: string[]): string | null => meaningOf(argv, [], { cwd: '/', path: SCRUBBED_PATH }).opaque
 
-/** Programs that start another by a word, a variable, a key, stdin or a file that they read. */
+/** Programs that start another program because of an argument, a variable, a key, stdin or a file that they read. */
 const NEVER =
   'sh bash python3 perl awk sed find xargs env timeout nice nohup sudo ssh git make gmake ninja cmake npm tar bsdtar unzip zip rsync ' +
   'less more man vi vim nano editor sensible-editor pager sensible-pager systemctl journalctl loginctl dmesg dpkg-query dpkg-query apt ' +
@@ -25,13 +25,13 @@ const NEVER =
   'install touch chmod date hostname uniq shuf file diff getent getconf tree which strace script watch top ip ss busybox toybox coreutils ' +
   'sqlite3 psql mysql docker podman kubectl xxd zgrep egrep fgrep mkfifo truncate shred ld.so'
 
-test('the list is short, and has no program twice and none that starts, loads or writes something by an option', () => {
+test('the list has at most 50 different programs, without any that is known to start another', () => {
   assert.ok(TRANSPARENT_PROGRAMS.length <= 50, String(TRANSPARENT_PROGRAMS.length))
   assert.equal(new Set(TRANSPARENT_PROGRAMS).size, TRANSPARENT_PROGRAMS.length)
   for (const name of NEVER.split(' ')) assert.ok(!TRANSPARENT_PROGRAMS.includes(name), name)
 })
 
-test('of all programs of this system none is transparent but those of the list, with any words', async () => {
+test('no other program on this system is transparent, with any arguments', async () => {
   const listed = new Set(TRANSPARENT_PROGRAMS)
   let found = 0
   for (const directory of new Set(SCRUBBED_PATH.split(':').map(realPath)))
@@ -43,7 +43,7 @@ test('of all programs of this system none is transparent but those of the list, 
   assert.ok(found > 0)
 })
 
-test('no other name is transparent, wherever it stands and however it is written', () => {
+test('property: no other name is transparent, at any place and in any spelling', () => {
   const listed = new Set(TRANSPARENT_PROGRAMS)
   const near = fc.tuple(fc.constantFrom(...TRANSPARENT_PROGRAMS), fc.string({ maxLength: 4 })).map(([name, more]) => `${name}${more}`)
   fc.assert(
@@ -62,7 +62,7 @@ test('no other name is transparent, wherever it stands and however it is written
   )
 })
 
-test('a program is known by its own file in a directory of the system: no copy, link by another name or file of another user is it', async (t) => {
+test('a transparent program is known by its own file in a system directory, not by a copy or another name', async (t) => {
   const dir = await tempDir(t)
   const ls = realPath('/bin/ls')
   assert.equal(opaque('ls', '-l'), null)
@@ -72,14 +72,14 @@ test('a program is known by its own file in a directory of the system: no copy, 
   await symlink('/bin/sh', join(dir, 'wc'))
   for (const name of ['ls', 'cat', 'wc']) assert.notEqual(opaque(join(dir, name)), null, name)
   assert.ok(!isTransparentFile('ls', join(dir, 'ls')))
-  // One file that is many acts by the name that it is called by.
+  // One file that contains many programs acts by the name that it is called by.
   for (const real of ['/bin/busybox', '/usr/bin/coreutils']) assert.ok(!isTransparentFile('/bin/ls', real), real)
 })
 
-/** In a user namespace of another user the files of root are nobody's. */
+/** In a user namespace of another user, the files of root belong to an unknown user. */
 const needsRoot = process.geteuid?.() === 0 ? needs.bwrap : { skip: 'needs root' }
 
-test('a program that anybody may change is not transparent even under the name and place of one that is', needsRoot, async (t) => {
+test('a file that anyone may write is not transparent, even under the path of a transparent program', needsRoot, async (t) => {
   const dir = await tempDir(t)
   const ls = realPath('/bin/ls')
   const changeable = join(dir, 'changeable')
@@ -94,9 +94,9 @@ console.log(isTransparentFile('ls', ${JSON.stringify(ls)}))`
   assert.deepEqual([await answer(ls), await answer(changeable)], ['true', 'false'])
 })
 
-test('LANGUAGE can name a directory with messages, which are format strings: whoever sets it makes any program opaque', () => {
+test('a client that sets LANGUAGE makes any program opaque, because it can name a directory with format strings', () => {
   const around = { cwd: '/', path: SCRUBBED_PATH }
   assert.match(meaningOf(['ls', 'x'], ['LANGUAGE'], around).opaque ?? '', /^LANGUAGE can change/)
-  // No program takes a path in these.
+  // These variables cannot contain a path.
   for (const name of ['LANG', 'LC_ALL', 'LC_MESSAGES']) assert.equal(meaningOf(['ls', 'x'], [name], around).opaque, null, name)
 })

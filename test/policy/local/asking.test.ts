@@ -25,7 +25,7 @@ const FORCE: ExecInForce = {
   always_ask: [],
 }
 
-/** What a desk that allows makes of a question. */
+/** The approval that results if the approval service allows a request. */
 const allowed = (question: ApprovalRequest): Approval => {
   const answer = {
     question_id: 'q_1',
@@ -71,9 +71,9 @@ const questionOf = (verdict: ReturnType<Ask>): ApprovalRequest => {
 }
 const codeOf = (verdict: ReturnType<Ask>): string => (verdict.kind === 'refused' ? verdict.code : verdict.kind)
 
-test('B12: a program behind `..` of a link is the one that runs, to a human and to an allowlist, and not the one that its text says', async (t) => {
+test('B12: policy uses the real program of a path with `..` after a link, not the literal one', async (t) => {
   const { dir, ask } = await setUp(t)
-  // As many names above it as the link has, so that the text of the path ends in /usr/bin.
+  // As many parent steps as the link has levels, so that the literal path ends in /usr/bin.
   const up = dir.split('/').length
   const deep = join(dir, 'own', ...Array<string>(up).fill('d'))
   await mkdir(deep, { recursive: true })
@@ -90,7 +90,7 @@ test('B12: a program behind `..` of a link is the one that runs, to a human and 
   assert.equal(judge(question, { defaults, agents: { coder: listed }, grants: [], home: '/root' }, 0).kind, 'ask')
 })
 
-test('a run on this host is a question first, which takes no slot, and then a permit for exactly that', async (t) => {
+test('a run on this host first asks without a slot, and then gets a permit for exactly that run', async (t) => {
   const { dir, ask, active } = await setUp(t)
   const question = questionOf(ask())
   assert.equal(active(), 0)
@@ -106,13 +106,13 @@ test('a run on this host is a question first, which takes no slot, and then a pe
   assert.equal(changedPin(verdict.permit.pins), null)
 })
 
-test('O4: what a place denies is denied, and of this host the desk is always asked, which knows its store', async (t) => {
+test('O4: security deny refuses a run at once, and every other run on this host asks the approval service', async (t) => {
   const { ask } = await setUp(t)
   assert.equal(codeOf(ask({}, { security: 'deny' })), 'command_denied')
   assert.equal(codeOf(ask({}, { security: 'full', ask: 'off' })), 'ask')
 })
 
-test('an approval is good for one run', async (t) => {
+test('an approval is valid for one run', async (t) => {
   const { ask } = await setUp(t)
   const approval = allowed(questionOf(ask()))
   assert.equal(codeOf(ask({}, {}, approval)), 'permit')
@@ -121,12 +121,12 @@ test('an approval is good for one run', async (t) => {
   assert.equal(codeOf(ask({}, {}, likeness)), 'approval_mismatch')
 })
 
-test('B11: "always" is for what can be bound: no missing script, no open stdin, no keyboard, nothing that a rule always asks for', async (t) => {
+test('B11: "always" is unavailable for a writable or missing script, open stdin, a terminal, and an always-ask rule', async (t) => {
   const { dir, ask } = await setUp(t)
   await writeFile(join(dir, 'work', 'x.sh'), '')
   await writeFile(join(dir, 'x.sh'), '')
   assert.notEqual(questionOf(ask()).grant_sha256, null)
-  // An exact opaque command may be allowed for some hours, with a warning.
+  // A grant of an exact opaque command may last for some hours. The approver sees a warning.
   for (const intent of [
     { argv: ['/bin/sh', join(dir, 'x.sh')] },
     { argv: ['/bin/sh', '-c', '$0 "$@"', 'x'] },
@@ -148,7 +148,7 @@ test('B11: "always" is for what can be bound: no missing script, no open stdin, 
   assert.equal(questionOf(ask({}, { always_ask: [rule] })).always_ask, 'r')
 })
 
-test('what may last binds neither session nor the size of limits, and all else: that it outlives its requester too', async (t) => {
+test('a grant binds detachment, environment, label, interface and stdin, but not the size of the time limit', async (t) => {
   const { ask } = await setUp(t)
   const one = questionOf(ask())
   assert.equal(questionOf(ask({ timeout_ms: 5 })).grant_sha256, one.grant_sha256)

@@ -19,7 +19,7 @@ const permitOf = (rights: SessionRights, path: string, access: FileAccess = 'rea
   return verdict.permit
 }
 
-/** `/…/app`, `/…/app2` beside it, and `/…/link` to the first. */
+/** Creates `/…/app`, its sibling `/…/app2`, and the link `/…/link` to the first. */
 const scene = async (t: TestContext) => {
   const base = await tempDir(t)
   for (const name of ['app', 'app/sub', 'app2']) await mkdir(join(base, name))
@@ -27,7 +27,7 @@ const scene = async (t: TestContext) => {
   return { base, app: join(base, 'app') }
 }
 
-test('a path below a root is permitted with its names, and with all that the session has', async (t) => {
+test('a path below a root gets a permit with its names and the rights of the session', async (t) => {
   const { base, app } = await scene(t)
   const policy = policyOf([app, join(base, 'app2')], { limits: 'max_file_read_bytes = 9' })
   const permit = permitOf(rightsOf(policy), join(app, 'sub/a file'), 'write')
@@ -38,14 +38,14 @@ test('a path below a root is permitted with its names, and with all that the ses
   assert.deepEqual(permitOf(rightsOf(policy), join(base, 'app2', 'x')).root, policy.roots[1])
 })
 
-test('a root may be named by the link that it is configured as, or by where that leads', async (t) => {
+test('a client may name a root by its configured link or by the target of the link', async (t) => {
   const { base, app } = await scene(t)
   const rights = rightsOf(policyOf([join(base, 'link')]))
   for (const path of [join(base, 'link/sub'), join(app, 'sub'), 'sub']) assert.deepEqual(permitOf(rights, path).names, ['sub'], path)
   assert.equal(file(rights, join(base, 'link/../app2')).kind, 'refused')
 })
 
-test('below the whole file system is everything', () => {
+test('the root / contains every path', () => {
   const rights = rightsOf(policyOf(['/']))
   for (const [path, names] of [
     ['/', []],
@@ -57,13 +57,13 @@ test('below the whole file system is everything', () => {
     assert.deepEqual(permitOf(rights, path).names, names, path)
 })
 
-test('a path that is empty or holds a NUL is no path', () => {
+test('an empty path and a path with a NUL are refused', () => {
   const rights = rightsOf(policyOf(['/usr']))
   for (const path of ['', '\0', '/usr\0', '/usr/x\0/../../etc'])
     refused(file(rights, path), 'bad_request', /^path: empty, or with a NUL character$/, {})
 })
 
-test('to look and to change are two capabilities, and the refusal comes before the path is looked at', () => {
+test('reading and writing are separate capabilities, which are checked before the path', () => {
   const only = (...capabilities: Capability[]): SessionRights => rightsOf(policyOf(['/usr']), { capabilities })
   const reads = only('fs.read')
   const writes = only('fs.write')
@@ -76,7 +76,7 @@ test('to look and to change are two capabilities, and the refusal comes before t
   }
 })
 
-test('a session that wants no root has none, and so nothing to look at', () => {
+test('a session that asks for no roots gets no roots and can read no path', () => {
   const rights = rightsOf(policyOf(['/usr']), { roots: [] })
   assert.deepEqual(rights.roots, [])
   refused(file(rights, '/usr'), 'forbidden_path', /outside/, { path: '/usr', allowed_roots: [] })

@@ -19,7 +19,7 @@ const base = policyOf(['/usr'], {
 
 const name = fc.constantFrom('a', 'b', 'ab', 'a b', '...', 'é')
 const step = fc.oneof({ weight: 3, arbitrary: name }, fc.constantFrom('', '.', '..'))
-/** Anything that a caller may write for a path. */
+/** Any path that a client may write. */
 const anyPath = fc
   .tuple(fc.constantFrom('', '/', '//', '/./', '../'), fc.array(step, { maxLength: 7 }), fc.constantFrom('', '/'))
   .map(([head, steps, tail]) => head + steps.join('/') + tail)
@@ -32,7 +32,7 @@ const anyRoot = fc.oneof(
 )
 const anyRoots = fc.array(anyRoot, { minLength: 1, maxLength: 3 })
 
-/** As a person would work it out: name by name. */
+/** A simple reference that follows a path name by name. */
 const namesOf = (path: string, from: string): string[] => {
   const names: string[] = []
   for (const part of (path.startsWith('/') ? path : `${from}/${path}`).split('/')) {
@@ -62,7 +62,7 @@ const anyPolicy: fc.Arbitrary<LocalPolicy> = fc
   .map(([roots, granted, limits]) => ({ ...base, roots, granted: new Set(granted), limits: { ...base.limits, ...limits } }))
 const anyDoor = fc.subarray([...CAPABILITY_NAMES]).map((names) => new Set<Capability>(names))
 
-/** Nothing of these rights is more than the policy has. */
+/** Asserts that these rights never exceed those of the policy. */
 const isWithin = ({ roots, capabilities, limits }: SessionRights, policy: LocalPolicy): void => {
   for (const { real } of roots)
     assert.ok(
@@ -77,7 +77,7 @@ const isWithin = ({ roots, capabilities, limits }: SessionRights, policy: LocalP
 
 const READS: ReadonlySet<Capability> = new Set(['fs.read'])
 
-test('a path is permitted where, name by name, it leads below a root, and nowhere else', () => {
+test('property: a path is permitted exactly if its names, followed one by one, are below a root', () => {
   fc.assert(
     fc.property(anyRoots, anyPath, (roots, path) => {
       fc.pre(path !== '')
@@ -97,7 +97,7 @@ test('a path is permitted where, name by name, it leads below a root, and nowher
   )
 })
 
-test('whatever is asked, roots never widen, limits never rise and capabilities never grow', () => {
+test('property: roots never widen, limits never rise and capabilities never grow, for any session request', () => {
   fc.assert(
     fc.property(anyPolicy, anyIntent, anyDoor, (policy, intent, available) => {
       const verdict = askSession(policy, intent, available)
@@ -108,7 +108,7 @@ test('whatever is asked, roots never widen, limits never rise and capabilities n
         return
       }
       isWithin(verdict.rights, policy)
-      // Whoever runs programs hears of them; nothing else comes unasked.
+      // A session that may run programs also gets their events. No other capability comes without a request.
       const runs = intent.capabilities?.some((name) => name === 'exec' || name === 'pty') ?? true
       for (const capability of verdict.rights.capabilities)
         assert.ok(
@@ -120,7 +120,7 @@ test('whatever is asked, roots never widen, limits never rise and capabilities n
   )
 })
 
-test('who narrows what was narrowed before never gets anything back', () => {
+test('property: a session narrowed twice never gets back a right that it lost', () => {
   fc.assert(
     fc.property(anyPolicy, anyIntent, anyIntent, (policy, first, second) => {
       const once = askSession(policy, first)
@@ -148,7 +148,7 @@ const anyRun = fc.record({
   max_output_bytes: fc.option(amount, { nil: null }),
 })
 
-test('whatever is asked, what is permitted is what was asked, within the rights of the session, and nothing that is denied', () => {
+test('property: a permit is exactly the requested run, within the rights of the session, and no denied program', () => {
   let allowed = 0
   fc.assert(
     fc.property(anyPolicy, anyRun, (policy, intent) => {

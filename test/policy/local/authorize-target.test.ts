@@ -23,7 +23,7 @@ const targetRights = (): SessionRights => {
 const askTarget = (intent: Partial<LocalRunIntent & { cwd: string | null }>, rights = targetRights(), slots = slotsOf(rights.limits)) =>
   authorizeTargetRun({ ...ASKING, cwd: null, ...intent }, { rights, slots })
 
-test('a session of a target has commands, terminals, files and events, no root, and says whose it is', () => {
+test('a session of a target has commands, terminals, files and events, no root, and the name of its target', () => {
   const { roots, capabilities, target, limits } = targetRights()
   assert.deepEqual(
     [roots, capabilities, target, limits],
@@ -31,7 +31,7 @@ test('a session of a target has commands, terminals, files and events, no root, 
   )
 })
 
-test('only agents that the configuration names are targets, any where it says so, and none where it says nothing', () => {
+test('a session opens only for targets in security.allow_targets, for any with "*", and for no others', () => {
   refused(forTarget('dave'), 'unsupported_capability', /"dave" is not in security\.allow_targets/, {
     capability: 'target',
     target: 'dave',
@@ -43,12 +43,12 @@ test('only agents that the configuration names are targets, any where it says so
   assert.equal(forTarget('whoever', {}, any).kind, 'rights')
 })
 
-test('a door that cannot reach the mesh opens no session for a target', () => {
+test('an interface without access to the mesh opens no session for a target', () => {
   const others = new Set(CAPABILITY_NAMES.filter((name) => name !== 'target'))
   refused(forTarget('bob', {}, policy, others), 'unsupported_capability', /target/, { capability: 'target' })
 })
 
-test('roots are of this host, and cannot be asked for together with a target', () => {
+test('a client cannot ask for roots of this host together with a target', () => {
   refused(forTarget('bob', { roots: policy.roots }), 'bad_request', /workspace_roots/, { target: 'bob' })
 })
 
@@ -61,7 +61,7 @@ test('names of targets have 1 to 64 bytes', () => {
   assert.deepEqual(policyOf(['/usr'], { security: `allow_targets = ["${'x'.repeat(64)}"]` }).targets, ['x'.repeat(64)])
 })
 
-test('what this host has and the mesh does not carry is refused, whatever the configuration grants here', () => {
+test('a feature that a target does not support is refused, even if the configuration grants it on this host', () => {
   const cases: readonly [Partial<LocalRunIntent & { cwd: string | null }>, string][] = [
     [{ shell: true }, 'exec.shell'],
     [{ terminal: { cols: 80, rows: 24, raw: true } }, 'pty'],
@@ -73,7 +73,7 @@ test('what this host has and the mesh does not carry is refused, whatever the co
   for (const [intent, capability] of cases) refused(askTarget(intent), 'unsupported_capability', /target/, { capability })
 })
 
-test('a file of a target has an absolute path, and needs the capability; no root of this host counts', () => {
+test('a file of a target needs an absolute path and the capability, but no root of this host', () => {
   const rights = targetRights()
   const cases = [
     ['/srv/a', '/srv/a'],
@@ -84,7 +84,7 @@ test('a file of a target has an absolute path, and needs the capability; no root
     for (const [path, plain] of cases) assert.deepEqual(authorizeTargetFile({ path, access }, rights), { kind: 'permit', path: plain })
     for (const path of ['', '.', 'a', '/a\0b', `/${'x'.repeat(5_000)}`])
       refused(authorizeTargetFile({ path, access }, rights), 'bad_request', /path/, {})
-    // The functions for this host and for a target do not accept each other's sessions.
+    // The functions for this host and for a target refuse the sessions of each other.
     refused(authorizeFile({ path: '/usr', access }, rights), 'forbidden_path', /outside/, { path: '/usr', allowed_roots: [] })
     const verdict = askSession(policy)
     assert.ok(verdict.kind === 'rights')
@@ -97,7 +97,7 @@ test('a file of a target has an absolute path, and needs the capability; no root
   })
 })
 
-test('a command for a target has the limits of its session, and takes one of its places', () => {
+test('a command for a target has the limits of its session and uses one of its slots', () => {
   const rights = targetRights()
   const slots = slotsOf(rights.limits)
   const granted = askTarget({ argv: ['echo', '1'], timeout_ms: 5, max_output_bytes: 7 }, rights, slots)
@@ -116,7 +116,7 @@ test('a command for a target has the limits of its session, and takes one of its
   refused(askTarget({}, rights, slots), 'resource_limit', /8 processes/, { limit: 'max_processes_per_session', max: 8 })
 })
 
-test('a terminal of a target needs pty of the configuration, is open to input, and is none of a detached run', () => {
+test('a terminal on a target needs pty in the configuration, accepts input, and excludes a detached run', () => {
   const terminal = { cols: 80, rows: 24 }
   const granted = askTarget({ terminal, input: true })
   assert.ok(granted.kind === 'permit')
@@ -132,7 +132,7 @@ test('a terminal of a target needs pty of the configuration, is open to input, a
   refused(asked, 'unsupported_capability', /no terminal/, { capability: 'pty' })
 })
 
-test('an argv that the mesh does not carry is refused with what it does carry', () => {
+test('an argv that exceeds the limits of the mesh is refused with these limits', () => {
   const most = Array.from({ length: MAX_ARGV_TOKENS }, () => 'x'.repeat(MAX_ARGV_BYTES / MAX_ARGV_TOKENS))
   assert.equal(askTarget({ argv: most }).kind, 'permit')
   const data = { limit: 'argv', asked: MAX_ARGV_BYTES + 1, max: MAX_ARGV_BYTES }
@@ -141,7 +141,7 @@ test('an argv that the mesh does not carry is refused with what it does carry', 
   refused(askTarget({ argv: Array.from({ length: MAX_ARGV_TOKENS + 1 }, () => 'xx') }), 'resource_limit', /^argv: 1025 texts/, many)
 })
 
-test('a detached run of a target needs exec.detach of the configuration, has its time limit, and is told to an approver', () => {
+test('a detached run on a target needs exec.detach, has its own time limit, and is marked as detached', () => {
   const rights = targetRights()
   const intent = { ...ASKING, cwd: null, timeout_ms: 86_400_001, detached_id: '0198f3c2-0000-7000-8000-000000000000' }
   const ask = (may_detach?: true) =>
@@ -155,7 +155,7 @@ test('a detached run of a target needs exec.detach of the configuration, has its
   assert.ok(!('detach' in attached.grant) && attached.grant.timeout_ms < 86_400_000)
 })
 
-test('a session of this host gets nothing on a target', () => {
+test('a session of this host gets no rights on a target', () => {
   const rights = rightsOf(policyOf(['/usr'], { security: EVERY_GRANT }))
   assert.equal(rights.target, null)
   refused(askTarget({}, rights), 'unsupported_capability', /target/, { capability: 'target' })

@@ -11,7 +11,7 @@ import { rootAt } from '../../support/file-permit.ts'
 import { askRun, askSession, EVERY_GRANT, permitted, policyOf, refused, rightsOf, ruleText, slotsOf } from '../../support/local-policy.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-/** `/…/app`, `/…/app2` beside it, and `/…/link` to the first. */
+/** Creates `/…/app`, its sibling `/…/app2`, and the link `/…/link` to the first. */
 const scene = async (t: TestContext) => {
   const base = await tempDir(t)
   for (const name of ['app', 'app/sub', 'app2']) await mkdir(join(base, name))
@@ -21,7 +21,7 @@ const scene = async (t: TestContext) => {
 
 const codeOf = (verdict: ReturnType<typeof askRun>): string => (verdict.kind === 'refused' ? verdict.code : verdict.kind)
 
-test('who asks for nothing gets all that the policy has and the door can carry', () => {
+test('a session that asks for nothing gets all rights of the policy that the interface supports', () => {
   const policy = policyOf(['/usr'], { security: EVERY_GRANT })
   const { roots, capabilities, limits } = rightsOf(policy)
   assert.deepEqual([roots, limits], [policy.roots, policy.limits])
@@ -29,7 +29,7 @@ test('who asks for nothing gets all that the policy has and the door can carry',
   assert.deepEqual(rightsOf(policy, {}, new Set(['exec', 'pty'])).capabilities, new Set(['exec', 'pty']))
 })
 
-test('capabilities narrow to what is asked; what is not granted or not carried is not there', () => {
+test('capabilities narrow to the requested ones, without those that are not granted or not supported', () => {
   const policy = policyOf(['/usr'], { security: 'allow_write = false' })
   const names = (capabilities: readonly string[]) => rightsOf(policy, { capabilities }).capabilities
   assert.deepEqual(names(['exec', 'exec.shell', 'fs.write', 'exec']), new Set(['exec', 'events']))
@@ -38,7 +38,7 @@ test('capabilities narrow to what is asked; what is not granted or not carried i
   assert.deepEqual(rightsOf(policy, { capabilities: ['exec'] }, new Set(['fs.read'])).capabilities, new Set())
 })
 
-test('a capability that there is none of is refused by its name', () => {
+test('an unknown capability is refused by its name', () => {
   const policy = policyOf(['/usr'], { security: EVERY_GRANT })
   for (const capability of ['fs.', '*', '', '__proto__', 'constructor', 'EXEC', 'exec ', 'exec.'])
     refused(askSession(policy, { capabilities: ['exec', capability] }), 'unsupported_capability', /^unknown capability "/, {
@@ -46,7 +46,7 @@ test('a capability that there is none of is refused by its name', () => {
     })
 })
 
-test('limits go down to what is asked, and a default time never stays above the hard one', () => {
+test('limits fall to the requested values, and the default time limit never exceeds the hard one', () => {
   const policy = policyOf(['/usr'])
   assert.deepEqual(rightsOf(policy, { limits: { max_output_bytes: 7, max_processes_per_session: 8 } }).limits, {
     ...policy.limits,
@@ -56,7 +56,7 @@ test('limits go down to what is asked, and a default time never stays above the 
   assert.deepEqual([default_timeout_ms, hard_timeout_ms], [1_000, 1_000])
 })
 
-test('a limit above that of the server is refused, not lowered, and says which and how far it may go', () => {
+test('a requested limit above the limit of the server is refused, with its name and the maximum', () => {
   const policy = policyOf(['/usr'])
   for (const [limit, max] of Object.entries(policy.limits) as [keyof LocalLimits, number][]) {
     const asked = max + 1
@@ -73,13 +73,13 @@ test('a limit above that of the server is refused, not lowered, and says which a
   }
 })
 
-test('a limit that is no whole number above nothing is refused', () => {
+test('a limit that is not a positive integer is refused', () => {
   const policy = policyOf(['/usr'])
   for (const asked of [Number.NaN, 0, -1, 0.5, Number.NEGATIVE_INFINITY])
     assert.equal(askSession(policy, { limits: { max_output_bytes: asked } }).kind, 'refused', String(asked))
 })
 
-test('roots narrow to directories below those of the policy, by whole names', async (t) => {
+test('roots narrow to directories below those of the policy, compared by whole names', async (t) => {
   const { base, app } = await scene(t)
   const policy = policyOf([join(base, 'link')])
   const below = await rootAt(join(app, 'sub'))
@@ -95,7 +95,7 @@ test('roots narrow to directories below those of the policy, by whole names', as
   }
 })
 
-test('rights are frozen, and stay what they were when what was asked changes afterwards', async (t) => {
+test('rights are frozen and do not change with the request object', async (t) => {
   const { base, app } = await scene(t)
   const asked = { roots: [await rootAt(app)], capabilities: ['exec'], limits: { max_output_bytes: 5 } }
   const rights = rightsOf(policyOf([base], { security: EVERY_GRANT }), asked)
@@ -110,7 +110,7 @@ test('rights are frozen, and stay what they were when what was asked changes aft
   )
 })
 
-test('a command is permitted with all that will run', async (t) => {
+test('a permit contains everything that will run', async (t) => {
   const dir = await tempDir(t)
   await writeFile(join(dir, 'tool'), '#!/bin/sh\n', { mode: 0o755 })
   const policy = policyOf(['/usr'], {
@@ -129,7 +129,7 @@ test('a command is permitted with all that will run', async (t) => {
   assert.deepEqual(permit.principal, { kind: 'local', session_id: 's_1' })
 })
 
-test('each thing that a run may need is a capability of its own, and the refusal names the key that grants it', () => {
+test('each feature of a run needs its own capability, and the refusal names the key that grants it', () => {
   const policy = policyOf(['/usr'])
   const all = rightsOf(policyOf(['/usr'], { security: EVERY_GRANT }))
   const size = { cols: 80, rows: 24 }
@@ -148,7 +148,7 @@ test('each thing that a run may need is a capability of its own, and the refusal
   }
 })
 
-test('a variable may be set where its very name is listed', () => {
+test('a client may set a variable only if its exact name is listed', () => {
   const policy = policyOf(['/usr'], { security: 'allow_env = ["CI", "RUST_LOG"]' })
   assert.equal(permitted(askRun(policy, { env: { CI: 'a=b\nc', RUST_LOG: '' } })).env['CI'], 'a=b\nc')
   for (const variable of ['ci', 'CI ', 'CI2', 'C', '', 'LD_PRELOAD', 'PATH', 'HOME', 'constructor'])
@@ -161,7 +161,7 @@ test('a variable may be set where its very name is listed', () => {
   assert.equal(askRun(policy, { env: Object.fromEntries([['__proto__', 'x']]) }).kind, 'refused')
 })
 
-test('a command may ask for less time and output than the session, and for exactly as much; more is cut to that', () => {
+test('a command may ask for at most the time and output of its session, and larger values are reduced', () => {
   const policy = policyOf(['/usr'], { limits: 'max_output_bytes = 100\ndefault_timeout_ms = 40\nhard_timeout_ms = 50' })
   const capsOf = (intent: Partial<LocalRunIntent>) => permitted(askRun(policy, intent)).caps
   assert.deepEqual([capsOf({}).timeout_ms, capsOf({ timeout_ms: 50 }).timeout_ms, capsOf({ timeout_ms: 1 }).timeout_ms], [40, 50, 1])
@@ -172,7 +172,7 @@ test('a command may ask for less time and output than the session, and for exact
   assert.deepEqual([max_output_bytes, max_stdout_bytes, max_stderr_bytes], [100, 100, 100])
 })
 
-test('a time or an amount that is no whole number above nothing is refused', () => {
+test('a time or an output limit that is not a positive integer is refused', () => {
   const policy = policyOf(['/usr'])
   for (const asked of [Number.NaN, 0, -1, 0.5, Number.NEGATIVE_INFINITY]) {
     assert.equal(askRun(policy, { timeout_ms: asked }).kind, 'refused', `timeout_ms ${asked}`)
@@ -180,7 +180,7 @@ test('a time or an amount that is no whole number above nothing is refused', () 
   }
 })
 
-test('a session runs as many programs at once as it may, and the next when one is over', () => {
+test('a session runs as many programs at once as its limit, and the next after one ends', () => {
   const policy = policyOf(['/usr'], { limits: 'max_processes_per_session = 2' })
   const slots = slotsOf(policy.limits)
   const held = [askRun(policy, {}, { slots }), askRun(policy, {}, { slots })]
@@ -191,7 +191,7 @@ test('a session runs as many programs at once as it may, and the next when one i
   permitted(askRun(policy, {}, { slots }))
 })
 
-test('a refusal keeps no place among the programs of a session', () => {
+test('a refused command uses no slot of the session', () => {
   const policy = policyOf(['/usr'], { rules: ruleText('deny_commands', ['false']) })
   const slots = slotsOf(policy.limits)
   const wrong: Partial<LocalRunIntent>[] = [
@@ -207,7 +207,7 @@ test('a refusal keeps no place among the programs of a session', () => {
   assert.equal(slots.active, 0)
 })
 
-test('the gates come in their order: each refusal hides those behind it', () => {
+test('the checks run in a fixed order, and the first refusal hides the later ones', () => {
   const policy = policyOf(['/var'], { limits: 'max_processes_per_session = 1', rules: ruleText('allow_commands', ['no-such-program-x0x']) })
   const slots = slotsOf(policy.limits)
   slots.reserve('')

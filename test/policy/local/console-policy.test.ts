@@ -11,14 +11,14 @@ import { tempDir } from '../../support/temp-dir.ts'
 const OWN = { PATH: '/usr/bin:/bin', OF_HOST: 'yes', PWD: '/somewhere', OLDPWD: '/else', UNSET: undefined }
 const TERMINAL = { cols: 80, rows: 24, raw: true }
 
-test('a console grants commands on terminals, and neither shells, files, targets nor what outlives it', () => {
+test('a console grants commands on terminals, but no shells, files, targets or detached runs', () => {
   const { capabilities, target } = rightsOf(consolePolicy(OWN))
   assert.deepEqual([[...capabilities].toSorted(), target], [['events', 'exec', 'exec.input', 'pty'], null])
   const target_asked = askSession(consolePolicy(OWN), { target: 'bob' })
   assert.equal(target_asked.kind, 'refused')
 })
 
-test("a command inherits the host's environment, and its caller has the last word; cleared, it has the caller's alone", () => {
+test('a command inherits the environment of the host under that of its client, and only the latter with clear_env', () => {
   const policy = consolePolicy(OWN)
   const env = { OF_HOST: 'no', LD_PRELOAD: '/x.so' }
   assert.deepEqual(permitted(askRun(policy, { env, terminal: TERMINAL })).env, {
@@ -33,7 +33,7 @@ test("a command inherits the host's environment, and its caller has the last wor
   assert.deepEqual(cleared.terminal, TERMINAL)
 })
 
-test('a path goes on from the working directory, and a bare name is looked up in the PATH that the command has', async (t) => {
+test('a relative path starts at the working directory, and a bare name is found in the PATH of the command', async (t) => {
   const [dir, policy] = [await tempDir(t), consolePolicy(OWN)]
   const file = join(dir, 'here.sh')
   await writeFile(file, '#!/bin/sh\n', { mode: 0o755 })
@@ -44,7 +44,7 @@ test('a path goes on from the working directory, and a bare name is looked up in
   refused(askRun(policy, { argv: ['here.sh'] }, { cwd }), 'file_not_found', /here\.sh/, { argv0: 'here.sh', why: 'not_found' })
 })
 
-test('its user runs what others may replace, as in a shell; a configured door does not', async (t) => {
+test('a console runs programs that others may replace, and a configured interface refuses them', async (t) => {
   const dir = await tempDir(t)
   const file = join(dir, 'shared.sh')
   await writeFile(file, '#!/bin/sh\n')

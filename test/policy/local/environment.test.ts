@@ -6,25 +6,25 @@ import { policyOf, readPolicy } from '../../support/local-policy.ts'
 
 const list = (names: readonly string[]): string => `[${names.map((name) => JSON.stringify(name)).join(', ')}]`
 
-/** What is said of `security.KEY = NAMES`. */
+/** The problems of `security.KEY = NAMES`. */
 const problemsOf = (key: string, names: readonly string[]): readonly string[] =>
   readPolicy(['/usr'], { security: `${key} = ${list(names)}` }).problems
 
 const environment = (security: string, own: Record<string, string> = {}): Readonly<Record<string, string>> =>
   policyOf(['/usr'], { security }, own).env
 
-test('a program gets four variables of its own, whatever rexd was started with', () => {
+test('a program gets four fixed variables, with any environment of rexd', () => {
   const own = { PATH: '/evil', HOME: '/evil', LD_PRELOAD: '/evil.so', SECRET: 'x', LANG: 'de_DE' }
   assert.deepEqual(environment('', own), scrubbedEnvironment())
 })
 
-test('callers may set exactly the variables that are listed', () => {
+test('clients may set exactly the listed variables', () => {
   const names = ['CI', 'RUST_LOG', '_x', 'a1', 'X'.repeat(128)]
   assert.deepEqual(policyOf(['/usr'], { security: `allow_env = ${list(names)}` }).allow_env, names)
 })
 
 for (const key of ['allow_env', 'pass_env'])
-  test(`what is no name of a variable is refused in ${key}`, () => {
+  test(`${key} refuses texts that are not variable names`, () => {
     for (const name of ['', '1A', 'A B', 'A=B', 'A*', 'LC_*', 'É', 'A\n', 'A\0', ' A', 'A-B', 'X'.repeat(129)]) {
       const problems = problemsOf(key, ['CI', name])
       assert.equal(problems.length, 1, JSON.stringify(name))
@@ -37,7 +37,7 @@ for (const key of ['allow_env', 'pass_env'])
       )
   })
 
-/** Whoever sets one of these decides what code is run (seeds-2-to-5.md, B24). */
+/** A client that sets one of these variables decides which code runs (seeds-2-to-5.md, B24). */
 const DANGEROUS = [
   ['the loader', ['LD_PRELOAD', 'LD_LIBRARY_PATH', 'LD_AUDIT', 'DYLD_INSERT_LIBRARIES', 'DYLD_LIBRARY_PATH']],
   ['shells', ['BASH_ENV', 'ENV', 'BASH_FUNC_x', 'IFS', 'PATH', 'SHELL']],
@@ -47,7 +47,7 @@ const DANGEROUS = [
 ] as const
 
 for (const [whose, names] of DANGEROUS)
-  test(`variables of ${whose} that decide what is run cannot be left to callers`, () => {
+  test(`clients may not set variables of ${whose} that decide which code runs`, () => {
     for (const name of names) {
       const problems = problemsOf('allow_env', [name])
       assert.equal(problems.length, 1, name)
@@ -56,7 +56,7 @@ for (const [whose, names] of DANGEROUS)
     }
   })
 
-test('every name that is not known to be harmless is warned of, and HOME may be left to callers with that warning', () => {
+test('allow_env warns about each name that is not known to be harmless, including HOME', () => {
   const warningsOf = (...names: string[]): readonly string[] => readPolicy(['/usr'], { security: `allow_env = ${list(names)}` }).warnings
   assert.deepEqual(warningsOf('CI', 'TERM', 'COLORTERM', 'TZ', 'LANG', 'LC_TIME', 'NO_COLOR', 'FORCE_COLOR', 'COLUMNS', 'LINES'), [])
   const names =
@@ -69,9 +69,9 @@ test('every name that is not known to be harmless is warned of, and HOME may be 
   }
 })
 
-test('variables that are less known decide what is run as well, and cannot be left to callers', () => {
-  // zsh reads $ZDOTDIR/.zshenv at every start; java takes JDK_JAVA_OPTIONS as its own words and classes from CLASSPATH; glibc loads
-  // shared objects from GCONV_PATH; node takes modules from NODE_PATH; bash runs what PS4 holds when SHELLOPTS has xtrace.
+test('clients may not set less known variables that decide which code runs', () => {
+  // zsh reads $ZDOTDIR/.zshenv at each start. java takes arguments from JDK_JAVA_OPTIONS and classes from CLASSPATH. glibc loads
+  // shared objects from GCONV_PATH. node loads modules from NODE_PATH. bash runs the text of PS4 if SHELLOPTS contains xtrace.
   const names = ['ZDOTDIR', 'JDK_JAVA_OPTIONS', 'CLASSPATH', 'GCONV_PATH', 'NODE_PATH', 'SHELLOPTS', 'PS4', 'PERL5DB']
   assert.deepEqual(
     names.filter((name) => problemsOf('allow_env', [name]).length === 0),
@@ -79,30 +79,30 @@ test('variables that are less known decide what is run as well, and cannot be le
   )
 })
 
-test('names that only begin or end like dangerous ones are as good as any', () => {
+test('names that only resemble dangerous variables are allowed', () => {
   for (const name of ['MY_LD_PRELOAD', 'GITHUB_TOKEN', 'ENVIRONMENT', 'HOMEPAGE', 'MYPATH', 'path', 'LDFLAGS', 'SHELL_LEVEL'])
     assert.deepEqual(problemsOf('allow_env', [name]), [], name)
 })
 
-test('what is passed on comes from the environment that rexd was started with, and only where it is set', () => {
+test('pass_env passes variables of the environment of rexd, and only those that are set', () => {
   const own = { SSH_AUTH_SOCK: '/run/agent', EMPTY: '', OTHER: 'x' }
   const env = environment('pass_env = ["SSH_AUTH_SOCK", "EMPTY", "UNSET"]', own)
   assert.deepEqual(env, { ...scrubbedEnvironment(), SSH_AUTH_SOCK: '/run/agent', EMPTY: '' })
 })
 
-test('what every object has is no variable that was set', () => {
+test('pass_env does not pass inherited properties of objects', () => {
   const names = ['constructor', 'toString', 'hasOwnProperty', '__proto__']
   assert.deepEqual(environment(`pass_env = ${list(names)}`), scrubbedEnvironment())
 })
 
-test('what is passed on takes the place of our own, and the configured path goes before both', () => {
+test('a passed variable replaces the fixed one, and the configured path overrides both', () => {
   const own = { PATH: '/opt/own', HOME: '/home/own' }
   assert.deepEqual(environment('pass_env = ["PATH", "HOME"]', own), { ...scrubbedEnvironment(), ...own })
   const both = environment('pass_env = ["PATH"]\npath = ["/opt/a/bin", "/usr/bin"]', own)
   assert.equal(both['PATH'], '/opt/a/bin:/usr/bin')
 })
 
-test('a path is a list of absolute directories without a colon; an empty one is none', () => {
+test('security.path is a list of absolute directories without a colon, and an empty list has no effect', () => {
   assert.equal(environment('path = ["/opt/a"]')['PATH'], '/opt/a')
   assert.equal(environment('path = []')['PATH'], scrubbedEnvironment()['PATH'])
   for (const directory of ['bin', './bin', '', '/a:/b', ':'])

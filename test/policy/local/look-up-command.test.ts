@@ -10,7 +10,7 @@ import { tempDir } from '../../support/temp-dir.ts'
 
 const lookUp = (policy: LocalPolicy, command: string) => lookUpCommand(command, policy, rightsOf(policy))
 
-/** Two directories of programs, of which the first is looked in first. */
+/** Two directories of programs. PATH lists `first` before `second`. */
 const placeOf = async (t: TestContext, rules: RulesText = {}) => {
   const dir = await realpath(await tempDir(t))
   const [first, second] = [join(dir, 'first'), join(dir, 'second')]
@@ -24,7 +24,7 @@ const placeOf = async (t: TestContext, rules: RulesText = {}) => {
   return { dir, first, second, program, policy }
 }
 
-test('a bare name is found where a run finds it: in the first directory of PATH where it may be executed, links followed', async (t) => {
+test('a lookup finds a bare name like a run does, in the first directory of PATH with an executable file', async (t) => {
   const { first, second, program, policy } = await placeOf(t)
   await program(join(first, 'tool'), 0o644)
   const real = await program(join(second, 'tool-1.2'))
@@ -44,7 +44,7 @@ test('a bare name is found where a run finds it: in the first directory of PATH 
   assert.equal(verdict.permit.executable.path, found.path)
 })
 
-test('what is missing, may not be executed, or could be replaced by others is not found, and it is told which', async (t) => {
+test('a lookup reports whether a program is missing or not executable, also if others could replace it', async (t) => {
   const { first, program, policy } = await placeOf(t)
   await program(join(first, 'plain'), 0o644)
   await program(join(first, 'loose'), 0o777)
@@ -60,7 +60,7 @@ test('what is missing, may not be executed, or could be replaced by others is no
     [false, null, 'not_found'],
     [false, null, 'not_found'],
   ])
-  // As a run says it.
+  // A run gives the same reasons.
   for (const [command, why] of [
     ['missing', 'not_found'],
     ['plain', 'not_executable'],
@@ -72,7 +72,7 @@ test('what is missing, may not be executed, or could be replaced by others is no
   }
 })
 
-test('where no arguments of it are allowed, that is told, and not whether it is there', async (t) => {
+test('a lookup of a program without allowed arguments does not report whether it exists', async (t) => {
   const rules = `${ruleText('allow_commands', ['tool', 'status'])}${ruleText('allow_commands', ['other'], 'any')}`
   const { first, program, policy } = await placeOf(t, { rules })
   for (const name of ['tool', 'other', 'third']) await program(join(first, name))
@@ -90,7 +90,7 @@ test('where no arguments of it are allowed, that is told, and not whether it is 
     })
 })
 
-test('a denial of a program holds by whatever name it is called, and one of some arguments leaves the others', async (t) => {
+test('a denied program is denied under every name, and a denial with arguments leaves other arguments allowed', async (t) => {
   const rules = `${ruleText('deny_commands', ['tool'], 'any')}${ruleText('deny_commands', ['other', '--force'])}`
   const { first, program, policy } = await placeOf(t, { rules })
   await symlink(await program(join(first, 'tool')), join(first, 'alias'))
@@ -103,7 +103,7 @@ test('a denial of a program holds by whatever name it is called, and one of some
   assert.deepEqual([lookUp(policy, 'other').found, lookUp(policy, 'other').allowed_arguments], [true, 'some'])
 })
 
-test('a session that may run nothing is told so', async (t) => {
+test('a lookup in a session without exec reports the missing capability', async (t) => {
   const { policy } = await placeOf(t)
   const rights = rightsOf(policy, { capabilities: ['fs'] })
   assert.equal(lookUpCommand('true', policy, rights).denial?.code, 'unsupported_capability')

@@ -18,14 +18,14 @@ const onBob = (intent: Partial<SessionIntent>) => {
   return authorizeTargetRun({ ...ASKING, cwd: null }, { rights, slots: slotsOf(rights.limits) })
 }
 
-test('a session that asked for less than commands on other agents has none there', () => {
+test('a session needs both exec and target to run commands on other agents', () => {
   for (const capabilities of [null, ['exec', 'target']]) assert.equal(onBob({ capabilities }).kind, 'permit')
   refused(onBob({ capabilities: ['exec'] }), 'unsupported_capability', /target/, { capability: 'target' })
   refused(onBob({ capabilities: ['fs', 'target'] }), 'unsupported_capability', /exec/, { capability: 'exec' })
   assert.equal(onBob({ target: 'bob' }).kind, 'permit')
 })
 
-test('the beginning of an id in allow_targets means a contact: anybody can make an id that begins so', () => {
+test('the beginning of an ID in allow_targets matches only contacts, because anyone can make an ID that begins so', () => {
   const named = policyOf(['/usr'], { security: `allow_targets = ["facade", "${'ab'.repeat(32)}"]` })
   const session = askSession(named, {})
   assert.ok(session.kind === 'rights')

@@ -15,21 +15,21 @@ import { tempDir } from '../../support/temp-dir.ts'
 const MAX = Number.MAX_SAFE_INTEGER
 const ROOT = '/var'
 
-/** With `/usr` as the root, the text has exactly this one problem. */
+/** Asserts that the text, with `/var` as the root, has exactly this problem. */
 const hasProblem = (text: RulesText, problem: RegExp): void => {
   const { problems } = readPolicy([ROOT], text)
   assert.equal(problems.length, 1, `${JSON.stringify(text)}: ${problems.join('\n') || 'no problem found'}`)
   assert.match(problems[0] ?? '', problem)
 }
 
-/** What is wrong with the `allowed_roots` of a text. */
+/** The problems, warnings and roots of a text with `allowed_roots`. */
 const rootProblems = (text: string): { problems: readonly string[]; warnings: readonly string[]; roots: readonly string[] } => {
   const toml = new TomlReader(parseToml(text, 'rexd.toml', 'bad_config', { bigints: true }), 'bad_config')
   const { roots } = readLocalPolicy(toml, {})
   return { problems: toml.problems, warnings: toml.warnings, roots: roots.map(({ real }) => real) }
 }
 
-test('a file that names a root and nothing else grants what is of use and not dangerous', async () => {
+test('a file that only names a root grants the useful capabilities that are not dangerous', async () => {
   const { policy, warnings } = readPolicy([ROOT])
   const { dev, ino } = await stat(ROOT, { bigint: true })
   assert.deepEqual(policy, {
@@ -48,7 +48,7 @@ test('a file that names a root and nothing else grants what is of use and not da
   assert.deepEqual(warnings, [])
 })
 
-test('the limits of a file that names none are those of the protocol', () => {
+test('a file without limits has those of the protocol', () => {
   assert.deepEqual(policyOf([ROOT]).limits, {
     max_output_bytes: 1_048_576,
     max_file_read_bytes: 1_048_576,
@@ -73,7 +73,7 @@ const LARGEST: Readonly<Record<keyof LocalLimits, number>> = {
 }
 
 for (const [key, largest] of Object.entries(LARGEST) as [keyof LocalLimits, number][])
-  test(`limits.${key} is a whole number from 1 to ${largest}`, () => {
+  test(`limits.${key} is an integer from 1 to ${largest}`, () => {
     for (const value of [1, largest]) assert.equal(policyOf([ROOT], { limits: `${key} = ${value}` }).limits[key], value)
     for (const value of ['0', '-1', '1.0', '2.5', '"1"', 'true', 'inf', '[1]', '9223372036854775807'])
       hasProblem(
@@ -84,14 +84,14 @@ for (const [key, largest] of Object.entries(LARGEST) as [keyof LocalLimits, numb
     hasProblem({ limits: `${key} = ${largest + 1}` }, key === 'default_timeout_ms' ? /above hard_timeout_ms/ : /must be a whole number/)
   })
 
-test('a default time above the hard one is refused where it is written, and goes down where it is not', () => {
+test('a default time above the hard limit is refused if the file sets it, otherwise it is reduced', () => {
   hasProblem({ limits: 'default_timeout_ms = 300001' }, /limits\.default_timeout_ms: is 300001, above hard_timeout_ms \(300000\)$/)
   hasProblem({ limits: 'default_timeout_ms = 501\nhard_timeout_ms = 500' }, /is 501, above hard_timeout_ms \(500\)$/)
   const { default_timeout_ms, hard_timeout_ms } = policyOf([ROOT], { limits: 'hard_timeout_ms = 500' }).limits
   assert.deepEqual([default_timeout_ms, hard_timeout_ms], [500, 500])
 })
 
-test('a key that is not known is refused in every table', () => {
+test('an unknown key is refused in every table', () => {
   hasProblem({ limits: 'max_output = 1' }, /^rexd\.toml:2: limits\.max_output: unknown key/)
   hasProblem({ security: 'allow_shel = true' }, /^rexd\.toml:4: security\.allow_shel: unknown key\. Did you mean allow_shell\?/)
   hasProblem({ rules: '[[security.deny_commands]]\nargv = ["a"]\narg = "any"\n' }, /security\.deny_commands\[0\]\.arg: unknown key/)
@@ -99,7 +99,7 @@ test('a key that is not known is refused in every table', () => {
   assert.deepEqual(problems, ['rexd.toml:3: security.allowed_roots[0].writable: unknown key; known keys: path'])
 })
 
-test('a table that is none is refused', () => {
+test('a value that is not a table is refused in place of a table', () => {
   assert.match(
     rootProblems('limits = 1\n[[security.allowed_roots]]\npath = "/usr"\n').problems.join(),
     /^rexd\.toml:1: limits: must be a table, not 1$/,
@@ -107,7 +107,7 @@ test('a table that is none is refused', () => {
   assert.match(rootProblems('security = true\n').problems[0] ?? '', /^rexd\.toml:1: security: must be a table, not true$/)
 })
 
-test('each grant is given by its own key and by no other', () => {
+test('each key grants its own capability and no other', () => {
   const before = new Set(['exec', 'exec.input', 'fs.read', 'events', 'fs.write'])
   const grants = { allow_shell: 'exec.shell', allow_detach: 'exec.detach', allow_pty: 'pty' }
   for (const [key, capability] of Object.entries(grants)) {
@@ -121,7 +121,7 @@ test('each grant is given by its own key and by no other', () => {
       hasProblem({ security: `${key} = ${value}` }, new RegExp(`security\\.${key}: must be true or false, not `))
 })
 
-test('there is no policy without a root', () => {
+test('a policy needs at least one root', () => {
   const required = /^rexd\.toml:\d: security\.allowed_roots: is required: nothing may be looked at/
   for (const text of ['', '[security]\n', '[security]\nallowed_roots = []\n']) {
     const { problems, roots } = rootProblems(text)
@@ -131,7 +131,7 @@ test('there is no policy without a root', () => {
   }
 })
 
-test('a root is written as a table with its path', () => {
+test('a root must be a table with a path', () => {
   const one = (text: string): string => {
     const { problems, roots } = rootProblems(text)
     assert.deepEqual([problems.length, roots], [1, []], `${text}: ${problems.join('\n')}`)
@@ -145,7 +145,7 @@ test('a root is written as a table with its path', () => {
   assert.match(one('[[security.allowed_roots]]\npath = "/usr\\u0000"\n'), /path: contains a control or invisible character$/)
 })
 
-test('a root that is not absolute is refused for that, and is looked for nowhere', () => {
+test('a root that is not an absolute path is refused without a lookup', () => {
   for (const path of ['usr-of-nobody', '~/x', './no/such', 'src']) {
     const { problems, roots } = rootProblems(`[[security.allowed_roots]]\npath = "${path}"\n`)
     assert.deepEqual(problems, [`rexd.toml:2: security.allowed_roots[0].path: "${path}" must be an absolute path`])
@@ -153,7 +153,7 @@ test('a root that is not absolute is refused for that, and is looked for nowhere
   }
 })
 
-test('a root that is missing, or is no directory, is refused', async (t) => {
+test('a root that is missing or not a directory is refused', async (t) => {
   const dir = await tempDir(t)
   await writeFile(join(dir, 'file'), '')
   await symlink('nowhere', join(dir, 'dangling'))
@@ -170,7 +170,7 @@ test('a root that is missing, or is no directory, is refused', async (t) => {
   }
 })
 
-test('a root is named without dots, doubled slashes and a slash at its end', async (t) => {
+test('the path of a root is normalized', async (t) => {
   const dir = await tempDir(t)
   await mkdir(join(dir, 'app'))
   for (const text of ['app', 'app/', 'app//', './app', 'x/../app/.', '/app'])
@@ -181,7 +181,7 @@ test('a root is named without dots, doubled slashes and a slash at its end', asy
     )
 })
 
-test('a root that is a link stays what it leads to now, with a warning', async (t) => {
+test('a root that is a link is fixed to its current target, with a warning', async (t) => {
   const dir = await tempDir(t)
   await mkdir(join(dir, 'real'))
   await symlink('real', join(dir, 'link'))
@@ -193,7 +193,7 @@ test('a root that is a link stays what it leads to now, with a warning', async (
   assert.ok(warnings[0]?.endsWith(`is a link; the root is its current target: ${JSON.stringify(join(dir, 'real'))}`), warnings[0])
 })
 
-test('the whole file system may be a root, with a warning, however it is spelled', async (t) => {
+test('the whole file system may be a root in any spelling, with a warning', async (t) => {
   const dir = await tempDir(t)
   await symlink('/', join(dir, 'all'))
   for (const path of ['/', '/usr/..', '//', '/./', '/../', join(dir, 'all')]) {
@@ -207,7 +207,7 @@ test('the whole file system may be a root, with a warning, however it is spelled
   }
 })
 
-test('every root that is wrong is told of, and those that are right are kept', async (t) => {
+test('each wrong root is reported, and the valid ones are kept', async (t) => {
   const dir = await tempDir(t)
   const { policy, problems } = readPolicy([join(dir, 'a'), dir, join(dir, 'b')])
   assert.deepEqual(
@@ -220,7 +220,7 @@ test('every root that is wrong is told of, and those that are right are kept', a
   )
 })
 
-test('a rule has its tokens, its line, and the word that whatever follows fits too', () => {
+test('a rule has its tokens, its line, and whether any arguments may follow', () => {
   const rules =
     ruleText('allow_commands', ['git', 'log', '-n', '<INT>']) + ruleText('allow_commands', ['/usr/bin/curl', 'http://x<URL_PATH>'], 'any')
   const { allow_commands, deny_commands } = policyOf([ROOT], { rules })
@@ -235,13 +235,13 @@ test('a rule has its tokens, its line, and the word that whatever follows fits t
   assert.deepEqual(deny_commands, [])
 })
 
-test('a list of allowed commands that is empty allows none, and is not the same as no list', () => {
+test('an empty list of allowed commands differs from a missing list', () => {
   assert.deepEqual(policyOf([ROOT], { security: 'allow_commands = []' }).allow_commands, [])
   assert.equal(policyOf([ROOT]).allow_commands, null)
 })
 
 for (const key of ['allow_commands', 'deny_commands'] as const)
-  test(`what is no rule of ${key} is refused`, () => {
+  test(`${key} refuses invalid rules`, () => {
     const wrong: [string, RegExp][] = [
       ['', /argv: is required: the program and each of its arguments, as in /],
       ['argv = []', /argv: is empty: it names at least the program$/],

@@ -30,7 +30,7 @@ const bundleOf = async (text = TEXT, version = 7, signer = operator): Promise<Bu
 
 const BUNDLE = await bundleOf()
 const lines = BUNDLE.toString().split('\n')
-/** The bundle with one header line replaced. */
+/** Returns the bundle with one header line replaced. */
 const withLine = (at: number, line: string): Buffer => Buffer.from(lines.with(at, line).join('\n'))
 const [VERSION, SIGNER, KEY, SIGNATURE] = [2, 3, 4, 5]
 
@@ -40,7 +40,7 @@ const problemOf = async (bytes: Uint8Array): Promise<string> => {
   return verified as string
 }
 
-test('a bundle is its text below six comments, and says who signed which version', async () => {
+test('a bundle is its text below six comment lines, and names its signer and version', async () => {
   assert.deepEqual(await verifyAclBundle(BUNDLE), { version: 7, signer: operator.agentId, sha256: sha256(TEXT).toString('hex') })
   assert.equal(
     lines.slice(0, 7).every((line) => line.startsWith('# ')),
@@ -53,7 +53,7 @@ test('a bundle is its text below six comments, and says who signed which version
   assert.equal(await verifyAclBundle(Buffer.from('')), null)
 })
 
-test('every text and version that is signed can be read again, and no header of the text is taken for that of the bundle', async () => {
+test('property: each signed text and version can be read again, even if the text itself is a bundle', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.oneof(fc.string({ unit: 'binary' }), fc.constant(BUNDLE.toString())),
@@ -68,7 +68,7 @@ test('every text and version that is signed can be read again, and no header of 
   )
 })
 
-test('any other byte anywhere, and any cut, insertion or addition, is refused or is no bundle', async () => {
+test('property: any changed, cut, inserted or added byte makes a bundle invalid or unsigned', async () => {
   await fc.assert(
     fc.asyncProperty(fc.nat(BUNDLE.length - 1), fc.integer({ min: 1, max: 255 }), fc.integer({ min: 0, max: 3 }), async (at, by, how) => {
       const rest = BUNDLE.subarray(at)
@@ -79,14 +79,14 @@ test('any other byte anywhere, and any cut, insertion or addition, is refused or
         Buffer.concat([BUNDLE, Buffer.of(by)]),
       ][how]!
       const verified = await verifyAclBundle(changed)
-      // A first line that was changed may leave an ACL that is not signed, which a host with signers refuses.
+      // A changed first line may leave an unsigned ACL, which a host with signers refuses.
       assert.ok(typeof verified === 'string' || (verified === null && at < lines[0]!.length), `${how} at ${at}`)
     }),
     { numRuns: 300 },
   )
 })
 
-test('random bytes behind the first words are a malformed bundle, whatever they are', async () => {
+test('property: random bytes after the first words are reported as a malformed bundle', async () => {
   await fc.assert(
     fc.asyncProperty(fc.uint8Array({ maxLength: 20_000 }), async (bytes) => {
       assert.match(
@@ -97,7 +97,7 @@ test('random bytes behind the first words are a malformed bundle, whatever they 
   )
 })
 
-test('each way to change a bundle is refused with its reason', async () => {
+test('each kind of changed bundle is refused with its reason', async () => {
   const foreign = (await bundleOf(TEXT, 7, other)).toString().split('\n')
   const newer = (await bundleOf(TEXT, 8)).toString().split('\n')
   const body = aclStatement.encode({ version: 1, acl_version: 7, acl_sha256: sha256(TEXT) })
@@ -154,7 +154,7 @@ const refused = (problem: RegExp) => (error: unknown) => {
   return true
 }
 
-test('a host that names signers uses what one of them signed, and nothing else', async (t) => {
+test('a host with acl_signers accepts only ACLs that one of them signed', async (t) => {
   const { open, load } = await signing(t)
   const rules = await open()
   assert.deepEqual((await load(BUNDLE, rules)).signature, { version: 7, signer: operator.agentId, sha256: sha256(TEXT).toString('hex') })
@@ -172,7 +172,7 @@ test('a host that names signers uses what one of them signed, and nothing else',
   )
 })
 
-test('a host without signers refuses a bundle that was changed, and takes any other file', async (t) => {
+test('a host without acl_signers refuses a changed bundle and accepts any other file', async (t) => {
   const { file } = await signing(t)
   await writeFile(file, Buffer.concat([BUNDLE, Buffer.from('# more\n')]), { mode: 0o600 })
   assert.match((await inspectAcl(file)).problems.join(), /does not fit/)
@@ -181,7 +181,7 @@ test('a host without signers refuses a bundle that was changed, and takes any ot
   assert.deepEqual([problems, signature?.version, acl?.allow.length], [[], 7, 1])
 })
 
-test('no version goes back, also after a start, and one version has one text', async (t) => {
+test('the version of the ACL never decreases, even after a restart, and a version has exactly one text', async (t) => {
   const { open, load, path } = await signing(t)
   const rules = await open()
   await rules.remember((await load(BUNDLE, rules)).signature)
@@ -191,13 +191,13 @@ test('no version goes back, also after a start, and one version has one text', a
     await assert.rejects(load(await bundleOf(TEXT, 6), known), refused(/has version 6, and this host has accepted version 7/))
     await assert.rejects(load(await bundleOf(`${TEXT}# more\n`, 7), known), refused(/has version 7, but not the text that was accepted/))
   }
-  // An ACL that was read and not used is not remembered.
+  // An ACL that was read but not used is not remembered.
   assert.deepEqual(JSON.parse(await readFile(path, 'utf8')), { version: 1, acl_version: 7, acl_sha256: sha256(TEXT).toString('hex') })
   await rules.remember((await load(await bundleOf(TEXT, 9), rules)).signature)
   await assert.rejects(load(BUNDLE, await open()), refused(/accepted version 9/))
 })
 
-test('a signer that was removed, or has revoked its key, signs nothing more', async (t) => {
+test('a host refuses new ACLs of a signer that was removed or has revoked its key', async (t) => {
   const { open, load } = await signing(t)
   const rules = await open()
   await rules.remember((await load(BUNDLE, rules)).signature)
@@ -205,11 +205,11 @@ test('a signer that was removed, or has revoked its key, signs nothing more', as
   await assert.rejects(load(BUNDLE, without), refused(/does not name/))
   const revoked = await open({ revocations: { of: () => ({ revoked: true, machines: [] }) } })
   await assert.rejects(load(await bundleOf(TEXT, 8), revoked), refused(/has revoked its key/))
-  // Who revokes a key must not stop the hosts that use an earlier ACL of it.
+  // A revoked key must not stop hosts that use an earlier ACL of that key.
   assert.equal((await load(BUNDLE, revoked)).signature?.version, 7)
 })
 
-test('a memory of versions that cannot be read is not taken for none', async (t) => {
+test('an unreadable file of accepted versions is an error, not an empty one', async (t) => {
   const { open, path } = await signing(t)
   for (const text of [
     '',
@@ -226,11 +226,11 @@ test('a memory of versions that cannot be read is not taken for none', async (t)
   await assert.rejects(open(), (error) => isAppError(error, 'loose_permissions'))
 })
 
-test('a file of any size costs no more than the bound of every ACL', async (t) => {
+test('a file that exceeds the size limit of an ACL is refused, even with a valid start', async (t) => {
   const { open, load, file } = await signing(t)
   const rules = await open()
   await load(BUNDLE, rules)
-  // Sparse: it has no blocks on the disk.
+  // The file is sparse and uses no blocks on the disk.
   await truncate(file, MAX_STDIN_BYTES)
   await assert.rejects(loadAcl({ path: file, explicit: true, signing: rules }), refused(/has more than \d+ bytes/))
 })

@@ -42,7 +42,7 @@ const questionOf = (verdict: Verdict): ApprovalRequest => {
 }
 const saidOf = (verdict: Verdict): string => (verdict.kind === 'denied' ? verdict.reason : verdict.kind)
 
-test('ask = "always" makes a question of each listed command; it takes no slot, and what was allowed takes one', () => {
+test('ask = "always" asks for each listed command, and only an allowed command takes a slot', () => {
   const acl = file(entry('ask = "always"', commandText(['true'])))
   const slots = new Slots(acl.caps)
   const question = questionOf(decide(acl, ['true'], { slots }))
@@ -52,7 +52,7 @@ test('ask = "always" makes a question of each listed command; it takes no slot, 
   assert.equal(saidOf(decide(acl, ['echo'])), 'argv_not_allowed')
 })
 
-test('ask = "on-miss" asks for what only a pattern has, and a listed command runs as before', () => {
+test('ask = "on-miss" asks for commands that only a pattern matches, and runs listed commands directly', () => {
   const acl = file(entry('ask = "on-miss"', commandText(['true']), pattern(['echo', '<INT>', '<ANY...>'])))
   assert.equal(saidOf(decide(acl, ['true'])), 'permit')
   for (const argv of [
@@ -64,7 +64,7 @@ test('ask = "on-miss" asks for what only a pattern has, and a listed command run
   assert.equal(saidOf(decide(acl, ['echo', '1', '$(x)'])), 'shell_metachar_in_argv')
 })
 
-test('no approval opens what the file does not allow, or for whom, or what changed meanwhile', () => {
+test('an approval allows no command, requester or change that the ACL does not allow', () => {
   const acl = file(entry('ask = "always"', commandText(['true']), commandText(['echo', '<INT>'])))
   const question = questionOf(decide(acl, ['echo', '1']))
   for (const [argv, more, reason] of [
@@ -86,7 +86,7 @@ test('no approval opens what the file does not allow, or for whom, or what chang
   assert.equal(saidOf(decide(acl, ['echo', '1'], { approval })), 'approval_mismatch')
 })
 
-test('where a list always asks, each listed command of an opaque program asks, may be allowed for longer, and no other does', () => {
+test('with always_ask rules, listed commands of opaque programs ask and may get a grant, and transparent ones run', () => {
   const rules = 'always_ask = [{ argv = ["git", "push"], reason = "it publishes" }]'
   const listed = [
     ['/bin/sh', '/etc/profile'],
@@ -107,7 +107,7 @@ test('where a list always asks, each listed command of an opaque program asks, m
   assert.equal(saidOf(decide(acl(rules), ['uptime'])), 'permit')
 })
 
-test('what always asks is asked whatever the entry says, through a wrapper too, and is allowed once only', () => {
+test('a command of an always_ask rule always asks, even through a wrapper, and cannot get a grant', () => {
   const rule = 'always_ask = [{ argv = ["echo", "<ANY...>"], reason = "it speaks" }]'
   const acl = aclOf(aclText([entryText([['echo', '1'], ['env', 'echo', '1'], ['true']])], rule))
   for (const argv of [
@@ -120,7 +120,7 @@ test('what always asks is asked whatever the entry says, through a wrapper too, 
   assert.equal(saidOf(decide(acl, ['true'])), 'permit')
 })
 
-test('approvers are needed beside a human or alone, and the word of one does not stand for the other', () => {
+test('an entry with approvers needs their approval, and an approval of the operator does not replace it', () => {
   const approvers = `approvers = [{ agent_id = "${MALLORY}" }]`
   const alone = file(entry(approvers, commandText(['true'])))
   const question = questionOf(decide(alone, ['true']))
@@ -130,7 +130,7 @@ test('approvers are needed beside a human or alone, and the word of one does not
   assert.equal(saidOf(decide(both, ['true'], { approval: allowed(questionOf(decide(both, ['true']))) })), 'approval_mismatch')
 })
 
-test('the word of agents that a narrower file no longer asks, or too few of those it asks, lets nothing run', () => {
+test('an approval of too few agents, or of agents that a narrower ACL does not name, is refused', () => {
   const [carol, dave] = ['c'.repeat(64), 'd'.repeat(64)]
   const needing = (needed: number, ...agents: string[]): Acl =>
     file(entry(`approvers = [${agents.map((id) => `{ agent_id = "${id}" }`)}]\napprovals_needed = ${needed}`, commandText(['true'])))
@@ -158,7 +158,7 @@ test('the word of agents that a narrower file no longer asks, or too few of thos
   }
 })
 
-test('the keys are read strictly, each problem with its line', () => {
+test('the keys for approvals are read strictly, and each problem names its line', () => {
   const problems = (keys: string, ...rest: string[]): string => readText(aclText([entry(keys, ...rest)])).problems.join('\n')
   const listed = commandText(['true'])
   for (const [keys, rest, problem] of [
@@ -181,7 +181,7 @@ test('the keys are read strictly, each problem with its line', () => {
   assert.equal(problems('ask = "on-miss"', pattern(['echo', '<ANY...>'])), '')
 })
 
-test('explain says who must allow it, and that the file alone does not', () => {
+test('explain shows who must approve a command, and that the ACL alone does not allow it', () => {
   const acl = file(entry(`ask = "on-miss"\napprovers = [{ agent_id = "${MALLORY}" }]`, pattern(['echo', '<ANY...>'])))
   const explanation = explain({ acl, agent_id: ALICE, machine_id: LAPTOP, argv: ['echo', 'x'] })
   assert.deepEqual(

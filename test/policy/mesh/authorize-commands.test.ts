@@ -8,7 +8,7 @@ import { asNobody } from '../../support/file-permit.ts'
 import { askRun, EVERY_GRANT, permitted, policyOf, refused, rightsOf, ruleText } from '../../support/local-policy.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-/** What is said of an argv. */
+/** The result for an argv. */
 const verdictOf = (policy: LocalPolicy, argv: readonly string[]): string => {
   const verdict = askRun(policy, { argv })
   return verdict.kind === 'permit' ? `permit ${verdict.permit.matched_acl}` : verdict.code
@@ -27,7 +27,7 @@ const program = async (directory: string, name: string): Promise<string> => {
   return path
 }
 
-/** A program that is denied, under all its names. */
+/** Creates a program under many names, for a rule that denies it. */
 const manyNames = async (t: TestContext) => {
   const dir = await tempDir(t)
   const tool = await program(join(dir, 'bin'), 'tool')
@@ -40,16 +40,16 @@ const manyNames = async (t: TestContext) => {
   return { dir, tool, names: ['other/soft', 'other/softer', 'sbin/tool', 'other/hard', 'bin/../bin/tool'].map((name) => join(dir, name)) }
 }
 
-test('without a list of allowed commands, whatever is not denied may run', () => {
+test('without a list of allowed commands, every command that is not denied may run', () => {
   assert.equal(verdictOf(policyOf(['/var']), ['true', '--anything', ';']), 'permit security')
 })
 
-test('with an empty list nothing may run', () => {
+test('with an empty list of allowed commands, no command may run', () => {
   const policy = policyOf(['/var'], { security: 'allow_commands = []' })
   refused(askRun(policy), 'command_denied', /^no entry of security\.allow_commands allows this command$/, { rule: 'allow_commands' })
 })
 
-test('an allowed command is matched token by token, byte for byte, and nothing may follow', () => {
+test('an allowed command must match token by token and byte by byte, without further arguments', () => {
   const policy = allowing([['echo', 'a b', '']], [['/bin/echo', '-n']], [['sort', '--key=2']])
   assert.equal(verdictOf(policy, ['echo', 'a b', '']), 'permit allow_commands[0]')
   assert.equal(verdictOf(policy, ['/bin/echo', '-n']), 'permit allow_commands[1]')
@@ -62,7 +62,7 @@ test('an allowed command is matched token by token, byte for byte, and nothing m
     ['echo', 'a b '],
     ['echo a b '],
     ['/bin/echo', 'a b', ''],
-    // The same option of a rule, abbreviated, with its value apart or attached, and another beside it.
+    // The option of a rule in other forms: abbreviated, with a separate value, short, and with another option.
     ['sort', '--ke=2'],
     ['sort', '--key', '2'],
     ['sort', '-k2'],
@@ -74,7 +74,7 @@ test('an allowed command is matched token by token, byte for byte, and nothing m
     assert.equal(verdictOf(policy, argv), 'command_denied', argv.join('|'))
 })
 
-test('whatever follows fits where the rule says any, and only behind its own tokens', () => {
+test('a rule with args = "any" allows any arguments after its own tokens', () => {
   const policy = allowing([['echo', 'log'], 'any'])
   for (const argv of [
     ['echo', 'log'],
@@ -85,7 +85,7 @@ test('whatever follows fits where the rule says any, and only behind its own tok
   for (const argv of [['echo'], ['echo', 'x', 'log'], ['echo', 'logs']]) assert.equal(verdictOf(policy, argv), 'command_denied')
 })
 
-test('the first rule that allows is the one that is named', () => {
+test('the permit names the first rule that allows the command', () => {
   const policy = allowing([['echo', 'x']], [['echo'], 'any'], [['echo', 'y']])
   assert.deepEqual(
     [verdictOf(policy, ['echo', 'x']), verdictOf(policy, ['echo', 'y'])],
@@ -93,11 +93,11 @@ test('the first rule that allows is the one that is named', () => {
   )
 })
 
-test('an argv without a program is no command', () => {
+test('an argv without a program is refused', () => {
   for (const argv of [[], ['']]) refused(askRun(policyOf(['/var']), { argv }), 'bad_request', /^argv: it names at least the program$/, {})
 })
 
-test('what is not allowed is told so whether it is there or not; what is allowed and is not there is told that', () => {
+test('a command that is not allowed is denied without a lookup, and a missing allowed program is reported', () => {
   const policy = allowing([['no-such-program-x0x']])
   for (const argv of [['echo'], ['another-missing-x0x'], ['./echo']]) assert.equal(verdictOf(policy, argv), 'command_denied')
   refused(
@@ -111,7 +111,7 @@ test('what is not allowed is told so whether it is there or not; what is allowed
   )
 })
 
-test('a program that others could replace, or that may not be executed, is not run', async (t) => {
+test('a program is not run if others could replace it or it is not executable', async (t) => {
   const dir = await tempDir(t)
   const tool = await program(dir, 'tool')
   const policy = policyOf(['/var'])
@@ -122,7 +122,7 @@ test('a program that others could replace, or that may not be executed, is not r
   refused(askRun(policy, { argv: [tool] }), 'file_not_found', /exists, but is not executable/, { argv0: tool, why: 'not_executable' })
 })
 
-test('a denial names its rule and goes before every allowance', () => {
+test('a denial names its rule and takes precedence over every rule that allows', () => {
   const rules =
     ruleText('allow_commands', ['echo'], 'any') + ruleText('deny_commands', ['false']) + ruleText('deny_commands', ['echo', 'x'])
   const policy = policyOf(['/var'], { rules })
@@ -132,14 +132,14 @@ test('a denial names its rule and goes before every allowance', () => {
   })
 })
 
-test('a command is denied by whatever link leads to its file, soft or hard; a copy is another file', async (t) => {
+test('a denied program is denied through every symbolic and hard link, but not as a copy', async (t) => {
   const { dir, tool, names } = await manyNames(t)
   const policy = denying([[tool], 'any'])
   for (const name of [tool, ...names]) assert.equal(verdictOf(policy, [name, '-x']), 'command_denied', name)
   assert.equal(verdictOf(policy, [join(dir, 'other/copy')]), 'permit security')
 })
 
-test('a denial with arguments is of those arguments alone, by every name', async (t) => {
+test('a denial with arguments covers only those arguments, under every name of the program', async (t) => {
   const { tool, names } = await manyNames(t)
   const policy = denying([[tool, 'push', '<INT>']], [[tool, 'reset'], 'any'])
   for (const name of [tool, ...names]) {
@@ -149,7 +149,7 @@ test('a denial with arguments is of those arguments alone, by every name', async
   }
 })
 
-test('a denied name is denied wherever the path has a program of that name, not only where it is found first', async (t) => {
+test('a denied name covers the programs of that name in all directories of PATH', async (t) => {
   const dir = await tempDir(t)
   const [first, second] = [await program(join(dir, 'a'), 'tool'), await program(join(dir, 'b'), 'tool')]
   const rules = ruleText('deny_commands', ['tool'], 'any')
@@ -157,7 +157,7 @@ test('a denied name is denied wherever the path has a program of that name, not 
   for (const name of ['tool', first, second]) assert.equal(verdictOf(policy, [name]), 'command_denied', name)
 })
 
-test('a denial holds for the file also where others could replace it at the path that the rule names', async (t) => {
+test('a denial covers the file even if others could replace it at the path of the rule', async (t) => {
   const dir = await tempDir(t)
   const tool = await program(join(dir, 'open'), 'tool')
   await mkdir(join(dir, 'closed'))
@@ -166,7 +166,7 @@ test('a denial holds for the file also where others could replace it at the path
   assert.equal(verdictOf(denying([[tool], 'any']), [join(dir, 'closed/tool')]), 'command_denied')
 })
 
-test('of a program that is many under many names, a denial means the name; the program itself stays denied, as does any other file', async (t) => {
+test('a denied name of a multi-call program leaves its other names allowed, but not the program itself', async (t) => {
   const dir = await tempDir(t)
   const busybox = await program(join(dir, 'bin'), 'busybox')
   for (const name of ['rm', 'ls', 'cat']) await symlink('busybox', join(dir, 'bin', name))
@@ -177,7 +177,7 @@ test('of a program that is many under many names, a denial means the name; the p
   await mkdir(join(dir, 'other'))
   await symlink('../bin/rm', join(dir, 'other/rm'))
   assert.equal(verdictOf(policy, [join(dir, 'other/rm')]), 'command_denied', 'a link of that name elsewhere')
-  // The same with hard links, and beside it a program that is one.
+  // The same holds for hard links. A program with one purpose stays denied under all its names.
   await mkdir(join(dir, 'hard'))
   for (const name of ['busybox', 'rm', 'ls']) await link(busybox, join(dir, 'hard', name))
   const hard = policyOf(['/var'], { security: `path = ["${dir}/hard"]`, rules })
@@ -190,13 +190,13 @@ test('of a program that is many under many names, a denial means the name; the p
   assert.equal(verdictOf(denying([[tool], 'any']), [join(dir, 'one/alias')]), 'command_denied')
 })
 
-test('a denied program that is not there denies nothing else', () => {
+test('a denied program that does not exist does not affect other programs', () => {
   const policy = denying([['no-such-program-x0x'], 'any'], [['/no/such/program'], 'any'])
   assert.equal(verdictOf(policy, ['true']), 'permit security')
   assert.equal(verdictOf(policy, ['no-such-program-x0x']), 'command_denied')
 })
 
-test('a denied program that cannot be looked at denies nothing else', async (t) => {
+test('a denied program that cannot be read does not affect other programs', async (t) => {
   const dir = await tempDir(t)
   await symlink('loop', join(dir, 'loop'))
   await mkdir(join(dir, 'closed'), { mode: 0o700 })
@@ -211,7 +211,7 @@ test('a denied program that cannot be looked at denies nothing else', async (t) 
   assert.equal(verdictOf(looping, ['true']), 'permit security')
 })
 
-test('a shell goes through the same lists as every other program', () => {
+test('a shell is subject to the same lists as every other program', () => {
   const shell = (rules: string, text: string): string => {
     const policy = policyOf(['/var'], { security: EVERY_GRANT, rules })
     const verdict = askRun(policy, { argv: ['/bin/sh', '-c', text], shell: true })
@@ -225,7 +225,7 @@ test('a shell goes through the same lists as every other program', () => {
     assert.equal(shell(ruleText('deny_commands', [name], 'any'), 'id'), 'command_denied', name)
 })
 
-test('a shell that was not granted is refused before any list is looked at', () => {
+test('a shell that was not granted is refused before the lists are checked', () => {
   const policy = policyOf(['/var'], { rules: ruleText('deny_commands', ['sh'], 'any') })
   const verdict = askRun(policy, { argv: ['/bin/sh', '-c', 'id'], shell: true }, { rights: rightsOf(policy) })
   refused(verdict, 'unsupported_capability', /security\.allow_shell grants it$/, { capability: 'exec.shell' })

@@ -40,7 +40,7 @@ const temporary = async (t: TestContext): Promise<string> => {
 
 const acl = aclAllowing(['echo', '<INT>'], ['printenv', 'PATH'])
 
-test('what the ACL lists is permitted with all that will run', () => {
+test('a listed command gets a permit with everything that will run', () => {
   const file = aclOf(aclText([entryText([['echo', '<INT>']], { max_duration_secs: 30 })], 'default_cwd = "/"\nmax_stdin_bytes = 7'))
   const { permit, slot } = permitted(decide(file, asking(['echo', '42'], { stdin_len: 7, timeout_ms: 1500 })))
   assert.ok(isPermit(permit))
@@ -71,16 +71,16 @@ test('what the ACL lists is permitted with all that will run', () => {
   slot.release()
 })
 
-test('without default_cwd a program starts where the daemon stands', () => {
+test('without default_cwd, a program starts in the working directory of the daemon', () => {
   assert.equal(permitted(decide(acl, asking(['echo', '1']))).permit.cwd, process.cwd())
 })
 
-test('an unverified sender is refused before anything is looked at', () => {
+test('an unverified requester is refused before any other check', () => {
   for (const verified of [false, undefined, 1, 'true'])
     denied(decide(closedAcl(null), asking([]), { ...alice, verified: verified as boolean }), 'unverified_sender')
 })
 
-test('only the trust decision accept goes on', () => {
+test('only the trust decision accept passes the check of trust', () => {
   for (const trust of TRUST_DECISIONS) {
     const verdict = decide(acl, asking(['echo', '1']), { ...alice, trust })
     if (trust === 'accept') permitted(verdict)
@@ -88,7 +88,7 @@ test('only the trust decision accept goes on', () => {
   }
 })
 
-test('unverified and untrusted senders learn nothing about the ACL', () => {
+test('unverified and untrusted requesters learn nothing about the ACL', () => {
   const principals: Principal[] = [
     { ...alice, verified: false },
     { ...alice, trust: 'known' as Principal['trust'] },
@@ -106,17 +106,17 @@ test('unverified and untrusted senders learn nothing about the ACL', () => {
   }
 })
 
-test('a disabled ACL refuses everybody, also whom it lists', () => {
+test('a disabled ACL refuses every requester, including listed ones', () => {
   const off = aclOf(aclText([entryText([['true']])]).replace('enabled = true', 'enabled = false'))
   denied(decide(off, asking(['true'])), 'exec_disabled')
   denied(decide(closedAcl(null), asking(['true'])), 'exec_disabled')
 })
 
-test('an empty argv is not allowed', () => {
+test('an empty argv is refused', () => {
   assert.equal(denied(decide(acl, asking([])), 'argv_not_allowed').gate, 'argv')
 })
 
-test('agent and machine must both be listed, in one entry', () => {
+test('the agent and its machine must both be listed in the same entry', () => {
   const two = aclOf(aclText([entryText([['true']]), entryText([['true']], { agent_id: MALLORY, machine_id: ELSEWHERE })]))
   permitted(decide(two, asking(['true'])))
   const stolen = denied(decide(two, asking(['true']), { ...alice, machine_id: ELSEWHERE }), 'agent_machine_not_in_acl')
@@ -126,7 +126,7 @@ test('agent and machine must both be listed, in one entry', () => {
   denied(decide(aclOf(aclText([])), asking(['true'])), 'agent_machine_not_in_acl')
 })
 
-test('a metacharacter in any token is refused even where a literal allows it', () => {
+test('a metacharacter in any token is refused, even if a literal contains it', () => {
   for (const character of [';', '|', '&', '>', '<', '`', '$', '\n', '\0']) {
     const token = `a${character}b`
     const open = aclAllowing(['echo', token], [`p${character}`, 'x'])
@@ -137,7 +137,7 @@ test('a metacharacter in any token is refused even where a literal allows it', (
   denied(decide(acl, asking(['echo', '99', ';', 'ls'])), 'shell_metachar_in_argv')
 })
 
-test('a pair that is not listed is told so before its metacharacters', () => {
+test('a pair that is not listed gets that reason before the check of metacharacters', () => {
   denied(decide(acl, asking(['echo', ';']), { ...alice, agent_id: MALLORY }), 'agent_machine_not_in_acl')
 })
 
@@ -156,14 +156,14 @@ test('an argv that no command matches is refused, and the detail names the token
     denied(decide(acl, asking(argv)), 'argv_not_allowed')
 })
 
-test('a detail shows no control character and does not grow with the request', () => {
+test('the detail of a denial has no control characters and a bounded length', () => {
   const { detail } = denied(decide(acl, asking(['echo', `\u001b[31m\u202e${'x'.repeat(10_000)}`])), 'argv_not_allowed')
   assert.match(detail, /\\u001b\[31m\\u\{202e\}x/)
   assert.doesNotMatch(detail, /\p{C}/u)
   assert.ok(detail.length < 400)
 })
 
-test('all entries of a pair are searched in order and the first command that matches gives the caps', () => {
+test('policy searches the entries of a pair in order, and the first matching command sets the limits', () => {
   const file = aclOf(
     aclText([
       entryText([['true']], { description: 'first', max_duration_secs: 10 }),
@@ -180,21 +180,21 @@ test('all entries of a pair are searched in order and the first command that mat
   assert.deepEqual(caps(['false']), ['third', 30_000])
 })
 
-test('a requester may not choose a working directory, not even an empty one', () => {
+test('a requester cannot choose a working directory, not even an empty one', () => {
   for (const cwd of ['/', '', '/var/lib/x0x', undefined]) {
     const verdict = denied(decide(acl, asking(['echo', '1'], { cwd: cwd as string })), 'cwd_not_allowed')
     assert.equal(verdict.matched_acl, 'alice on her laptop')
   }
 })
 
-test('stdin is allowed up to its cap and not one byte above', () => {
+test('stdin is allowed up to its limit and not one byte above', () => {
   const file = aclOf(aclText([entryText([['cat']])], 'max_stdin_bytes = 10'))
   for (const stdin_len of [null, 0, 1, 10]) permitted(decide(file, asking(['cat'], { stdin_len })))
   for (const stdin_len of [11, 2 ** 53, -1, 0.5, Number.NaN, Number.POSITIVE_INFINITY])
     denied(decide(file, asking(['cat'], { stdin_len })), 'stdin_too_large')
 })
 
-test('closed stdin is refused however little of it there is, for a file, an entry or one command', () => {
+test('a run with stdin is refused if the file, the entry or the command closes stdin', () => {
   const command = `[[exec.allow.commands]]\nargv = ["cat", "-"]\nstdin = false\n`
   for (const [file, argv, open] of [
     [aclText([entryText([['cat']])], 'max_stdin_bytes = 0'), ['cat'], false],
@@ -212,7 +212,7 @@ test('closed stdin is refused however little of it there is, for a file, an entr
   }
 })
 
-test('a timeout is allowed from one millisecond to the cap; without one the cap holds', () => {
+test('a timeout from one millisecond to the limit is allowed, and the limit is the default', () => {
   const file = aclOf(aclText([entryText([['true']])], 'max_duration_secs = 20'))
   const timeoutOf = (timeout_ms: number | null): number => permitted(decide(file, asking(['true'], { timeout_ms }))).permit.caps.timeout_ms
   assert.equal(timeoutOf(null), 20_000)
@@ -222,7 +222,7 @@ test('a timeout is allowed from one millisecond to the cap; without one the cap 
     denied(decide(file, asking(['true'], { timeout_ms })), 'timeout_too_large')
 })
 
-test('a requester that agrees to be clamped runs at the cap', () => {
+test('a timeout above the limit is reduced to it if the requester agrees', () => {
   const file = aclOf(aclText([entryText([['true']])], 'max_duration_secs = 20'))
   const capsOf = (timeout_ms: number): unknown => {
     const { caps } = permitted(decide(file, asking(['true'], { timeout_ms, clamp: true }))).permit
@@ -234,7 +234,7 @@ test('a requester that agrees to be clamped runs at the cap', () => {
   for (const timeout_ms of [0, -1, Number.NaN]) denied(decide(file, asking(['true'], { timeout_ms, clamp: true })), 'timeout_too_large')
 })
 
-test('the fifth run of an agent at once is refused, and a slot given back lets the next in', () => {
+test('the fifth simultaneous run of an agent is refused, and a released slot allows the next', () => {
   const slots = new Slots(acl.caps)
   const held = Array.from({ length: 4 }, () => permitted(decide(acl, asking(['echo', '1']), alice, slots)))
   const verdict = denied(decide(acl, asking(['echo', '1']), alice, slots), 'concurrency_limit_reached')
@@ -243,7 +243,7 @@ test('the fifth run of an agent at once is refused, and a slot given back lets t
   permitted(decide(acl, asking(['echo', '1']), alice, slots))
 })
 
-test('a denial keeps no slot', async (t) => {
+test('a denied run uses no slot', async (t) => {
   const dir = await temporary(t)
   const file = aclAllowing([join(dir, 'gone')], ['true'])
   const slots = new Slots(file.caps)
@@ -259,7 +259,7 @@ test('a denial keeps no slot', async (t) => {
   assert.equal(slots.active, 0)
 })
 
-test('the gates come in their order: each refusal hides those behind it', () => {
+test('the checks run in a fixed order, and the first refusal hides the later ones', () => {
   const full = new Slots({ max_concurrent_per_agent: 1, max_concurrent_total: 1 })
   full.reserve('somebody')
   const off = closedAcl(null)
@@ -288,7 +288,7 @@ test('the gates come in their order: each refusal hides those behind it', () => 
   })
   assert.deepEqual(
     order.map(({ gate }) => gate),
-    // Of the last one policy asks: test/policy/mesh/asking.test.ts.
+    // test/policy/mesh/asking.test.ts covers the last check, which asks for an approval.
     GATES.slice(0, -1),
   )
   assert.deepEqual(
@@ -325,7 +325,7 @@ test('a program that others could replace is not started', async (t) => {
   assert.match(denied(decide(file, asking([program])), 'spawn_failed').detail, /writable by other users/)
 })
 
-test('a program that is gone, a directory, or not executable is not started', async (t) => {
+test('a program that is missing, a directory, or not executable is not started', async (t) => {
   const dir = await temporary(t)
   const plain = join(dir, 'plain')
   await writeFile(plain, '', { mode: 0o644 })
@@ -333,7 +333,7 @@ test('a program that is gone, a directory, or not executable is not started', as
     assert.match(denied(decide(aclAllowing([path]), asking([path])), 'spawn_failed').detail, /does not exist|exists, but is not executable/)
 })
 
-test('a permit pins the program that stands there at that moment', async (t) => {
+test('a permit pins the program that is at the path at that moment', async (t) => {
   const dir = await temporary(t)
   const program = join(dir, 'tool')
   await writeFile(program, '#!/bin/sh\n', { mode: 0o755 })
@@ -346,7 +346,7 @@ test('a permit pins the program that stands there at that moment', async (t) => 
   assert.notEqual(after.ino, before.ino)
 })
 
-test('a link to a program pins what it leads to and keeps its own name', async (t) => {
+test('a link to a program pins the target of the link and keeps its own name', async (t) => {
   const dir = await temporary(t)
   await writeFile(join(dir, 'real'), '#!/bin/sh\n', { mode: 0o755 })
   await symlink('real', join(dir, 'name'))
@@ -356,7 +356,7 @@ test('a link to a program pins what it leads to and keeps its own name', async (
   assert.deepEqual([link.dev, link.ino], [real.dev, real.ino])
 })
 
-test('the PATH of the daemon finds nothing', async (t) => {
+test('the PATH of the daemon has no effect on the lookup of programs', async (t) => {
   const dir = await temporary(t)
   await writeFile(join(dir, 'x0x-shadow-tool'), '#!/bin/sh\n', { mode: 0o755 })
   const path = process.env['PATH']
@@ -371,7 +371,7 @@ const token = fc.oneof(
   fc.constantFrom(...';|&><`$\n\0').map((character) => `1${character}`),
 )
 
-test('whatever is asked: no metacharacter is permitted, and what is permitted is a pattern of the file', () => {
+test('property: a permit has no metacharacter and matches a command of the ACL', () => {
   const file = aclAllowing(['echo', '<INT>'], ['true'], ['printenv', 'PATH'], ['echo', 'http://h<URL_PATH>'], ['echo', '1;'])
   let permits = 0
   fc.assert(

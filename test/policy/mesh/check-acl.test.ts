@@ -22,17 +22,17 @@ const check = async (commands: string[][], keys = ''): Promise<AclCheck> => {
   return checked()
 }
 
-/** Of the file, but for where its programs start. */
+/** The report for the file, without the warning about default_cwd. */
 const checked = async (): Promise<AclCheck> => {
   const { warnings, ...rest } = await checkAclFile(path)
   return { ...rest, warnings: warnings.filter((warning) => !warning.includes('default_cwd: is not set')) }
 }
 
-/** What `acl check` says of one command, but for whether the program is installed on this host. */
+/** The warnings for one command, except those about a program that is not installed on this host. */
 const warningsOf = async (...argv: string[]): Promise<string[]> =>
   (await check([argv])).warnings.filter((warning) => !warning.includes('is in no directory of') && !warning.includes('does not exist'))
 
-test('a good file is ok and counted', async () => {
+test('a valid file is ok, and the report counts its entries', async () => {
   assert.deepEqual(await check([['true'], ['echo', '<INT>']]), {
     ok: true,
     problems: [],
@@ -58,7 +58,7 @@ test('a missing file is not ok', async () => {
   assert.deepEqual(answer.problems, [`cannot read ${path}: no such file`])
 })
 
-test('syntax and permissions are reported together', async () => {
+test('problems of syntax and of permissions are reported together', async () => {
   await writeFile(path, '[exec\n')
   await chmod(path, 0o666)
   const { ok, problems } = await checked()
@@ -68,7 +68,7 @@ test('syntax and permissions are reported together', async () => {
   assert.match(problems[1] ?? '', /:1:\d+:/)
 })
 
-test('a program that may run others is a warning with line, key and program, and the file stays ok', async () => {
+test('a program that may run others gives a warning with line, key and program, and the file stays ok', async () => {
   const answer = await check([['true'], ['bash', '/usr/bin/true']])
   assert.equal(answer.ok, true)
   assert.equal(answer.warnings.length, 1)
@@ -78,7 +78,7 @@ test('a program that may run others is a warning with line, key and program, and
   )
 })
 
-test('every program but those whose words say all is named, however it is called', async () => {
+test('the check warns about every program that is not transparent, under any name', async () => {
   for (const argv of [
     ['sh'],
     ['/bin/bash', '-s'],
@@ -106,12 +106,12 @@ test('every program but those whose words say all is named, however it is called
     )
 })
 
-test('programs whose words say all that they do are left alone', async () => {
+test('the check does not warn about transparent programs', async () => {
   for (const argv of [['uptime'], ['cat', '/etc/hostname'], ['df', '-h'], ['/bin/ls', '/srv'], ['tail', '-n', '<INT>', '/var/log/x']])
     assert.deepEqual(await warningsOf(...argv), [], argv.join(' '))
 })
 
-test('a slot that names files is a warning, one behind an address is none', async () => {
+test('a template that can name files gives a warning, unless it is after a complete address', async () => {
   assert.match((await warningsOf('cat', '<URL_PATH>')).join(), /<URL_PATH> lets the caller name any absolute path of this host/)
   assert.match((await warningsOf('cat', '/var/log<URL_PATH>')).join(), /any path that begins with "\/var\/log\/"/)
   assert.deepEqual(await warningsOf('echo', 'https://h<URL_PATH>'), [])
@@ -122,7 +122,7 @@ test('a slot that names files is a warning, one behind an address is none', asyn
 })
 
 test(
-  'a journal where this user may not look is a warning: the daemon may be another user',
+  'an audit log that this user cannot reach is a warning, because the daemon may be another user',
   { skip: process.getuid?.() === 0 && 'root may look everywhere' },
   async () => {
     const closed = join(dir, 'closed')
@@ -137,7 +137,7 @@ test(
   },
 )
 
-test('a script that others may write or that is looked up is a warning', async () => {
+test('a script that others may write, or whose path is relative, gives a warning', async () => {
   const script = join(dir, 'job.sh')
   await writeFile(script, 'true\n')
   await chmod(script, 0o666)
@@ -154,7 +154,7 @@ test('a script that others may write or that is looked up is a warning', async (
   assert.equal((await warningsOf('sh', script)).length, 1)
 })
 
-test('a command that is never reached is a warning that names the earlier line', async () => {
+test('a command that can never match gives a warning that names the earlier line', async () => {
   const { warnings } = await check([['true'], ['echo', 'a'], ['true']])
   assert.equal(warnings.length, 1)
   assert.match(
@@ -163,7 +163,7 @@ test('a command that is never reached is a warning that names the earlier line',
   )
 })
 
-test('what could not be read is like no other: each is a problem that shows how it is written, and no warning of the others', async () => {
+test('values that cannot be read are each a problem and never count as duplicates of each other', async () => {
   const agent = { agent_id: 'alice', machine_id: 'her laptop' }
   const unread = ['stdin = true', 'stdin = false', 'argv = []', 'argv = ["df", 3]', 'argv = "df"']
   const rows = (key: string, more = ''): string => unread.map((line) => `[[exec.${key}]]\n${line}\n${more}`).join('')
@@ -183,7 +183,7 @@ test('what could not be read is like no other: each is a problem that shows how 
   assert.match(problems.join('\n'), /commands\[3\]\.argv: must be a list of strings, not a list with 3\n/)
 })
 
-test('a stricter command behind a wider one is never reached, and is named with the line that takes its calls', async () => {
+test('a stricter command after a wider one gives a warning with the line of the wider one', async () => {
   const wide = entryText([['tail', '-n', '<INT>', '/etc/hostname']])
   const covered: string[][] = [
     ['tail', '-n', '5', '/etc/hostname'],
@@ -209,7 +209,7 @@ test('a stricter command behind a wider one is never reached, and is named with 
   assert.doesNotMatch((await checked()).warnings.join(), /never reached/, 'the stricter one first')
 })
 
-test('what reads its orders from stdin is named while stdin is open, and not when it is closed', async () => {
+test('a command that reads instructions from stdin gives a warning only while stdin is open', async () => {
   const closed = (argv: string[]): string => `${commandText(argv)}stdin = false\n`
   for (const argv of [
     ['sh', '/usr/bin/true'],
@@ -230,13 +230,13 @@ test('what reads its orders from stdin is named while stdin is open, and not whe
   }
 })
 
-test('a name of a transparent program that leads to another is none', async () => {
+test('a link with the name of a transparent program to another program is not transparent', async () => {
   const link = join(dir, 'ls')
   await symlink('/bin/sh', link)
   assert.match((await warningsOf(link)).join(), /ls may start other programs/)
 })
 
-test('a working directory that is not there, no directory, or open to others is a warning', async () => {
+test('a working directory that is missing, not a directory, or writable by others gives a warning', async () => {
   const warningFor = async (cwd: string): Promise<string> =>
     (await check([['true']], `default_cwd = ${JSON.stringify(cwd)}`)).warnings.join('\n')
   assert.match(await warningFor(join(dir, 'gone')), /exec\.default_cwd: no program can start in it: ENOENT/)
@@ -247,7 +247,7 @@ test('a working directory that is not there, no directory, or open to others is 
   assert.equal(await warningFor('/'), '')
 })
 
-test('a file that does not say where programs start is warned of, and one that lets none start is not', async () => {
+test('a file with commands but without default_cwd gives a warning', async () => {
   const told = async (entries: readonly string[], keys = ''): Promise<string[]> => {
     await writeFile(path, aclText(entries, keys), { mode: 0o600 })
     return (await checkAclFile(path)).warnings.filter((warning) => warning.includes('default_cwd'))
@@ -259,14 +259,14 @@ test('a file that does not say where programs start is warned of, and one that l
   assert.deepEqual(await told([]), [])
 })
 
-test('warnings are given beside problems', async () => {
+test('the report shows warnings together with problems', async () => {
   const { ok, problems, warnings } = await check([['less', '/etc/hosts']], 'max_stdout_bytes = 0')
   assert.equal(ok, false)
   assert.equal(problems.length, 1)
   assert.ok(warnings.some((warning) => warning.includes('less may start other programs')))
 })
 
-test('a literal with characters that nobody sees is warned of', async () => {
+test('a literal with invisible characters gives a warning', async () => {
   for (const hidden of ['\u202e', '\u200b', '\u3164', '\ufe0f', '\u{e0041}']) {
     const [warning = ''] = await warningsOf('echo', `a${hidden}b`)
     assert.match(warning, /has invisible characters/)
@@ -275,7 +275,7 @@ test('a literal with characters that nobody sees is warned of', async () => {
   assert.deepEqual(await warningsOf('echo', 'Grüße, 世界'), [])
 })
 
-test('a discoverable entry without a description is a warning, and one with it is none', async () => {
+test('a discoverable entry without a description gives a warning', async () => {
   const told = entryText([['true']]).replace('[[exec.allow]]\n', '[[exec.allow]]\ndiscoverable = true\n')
   await writeFile(path, aclText([told, told.replace(/description = .*\n/, '')]), { mode: 0o600 })
   const { ok, warnings } = await checked()

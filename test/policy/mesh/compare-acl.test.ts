@@ -21,10 +21,10 @@ const off = (acl: string): Acl => aclOf(acl.replace('enabled = true', 'enabled =
 const old = fileOf(ECHO, { max_duration_secs: 30 })
 const verdicts: readonly (readonly [what: string, old: Acl, next: Acl, verdict: 'equal' | 'narrows' | 'widens'])[] = [
   ['the same file', old, fileOf(ECHO, { max_duration_secs: 30 }), 'equal'],
-  ['another order of commands that have nothing in common', old, fileOf(ECHO.toReversed(), { max_duration_secs: 30 }), 'equal'],
+  ['another order of commands that do not overlap', old, fileOf(ECHO.toReversed(), { max_duration_secs: 30 }), 'equal'],
   ['another description', old, fileOf(ECHO, { max_duration_secs: 30, description: 'x' }), 'equal'],
-  ['a command less', old, fileOf([['df', '-h']], { max_duration_secs: 30 }), 'narrows'],
-  ['a command more', old, fileOf([...ECHO, ['true']], { max_duration_secs: 30 }), 'widens'],
+  ['one command less', old, fileOf([['df', '-h']], { max_duration_secs: 30 }), 'narrows'],
+  ['one command more', old, fileOf([...ECHO, ['true']], { max_duration_secs: 30 }), 'widens'],
   [
     'a command in place of another',
     old,
@@ -40,54 +40,54 @@ const verdicts: readonly (readonly [what: string, old: Acl, next: Acl, verdict: 
   ['less time', old, fileOf(ECHO, { max_duration_secs: 29 }), 'narrows'],
   ['more time', old, fileOf(ECHO, { max_duration_secs: 31 }), 'widens'],
   ['more output', old, fileOf(ECHO, { max_duration_secs: 30 }, 'max_stdout_bytes = 20_000_000'), 'widens'],
-  ['fewer at once', old, fileOf(ECHO, { max_duration_secs: 30 }, 'max_concurrent_total = 3'), 'narrows'],
-  ['more at once', old, fileOf(ECHO, { max_duration_secs: 30 }, 'max_concurrent_total = 33'), 'widens'],
-  ['a value for a slot', fileOf([['echo', '<INT>']]), fileOf([['echo', '42']]), 'narrows'],
-  ['a slot for a value', fileOf([['echo', '42']]), fileOf([['echo', '<INT>']]), 'widens'],
-  ['a value that the slot never took', fileOf([['echo', '<INT>']]), fileOf([['echo', '042']]), 'widens'],
-  ['a longer beginning before a slot', fileOf([['cat', '/a<URL_PATH>']]), fileOf([['cat', '/a/b<URL_PATH>']]), 'widens'],
+  ['fewer runs at once', old, fileOf(ECHO, { max_duration_secs: 30 }, 'max_concurrent_total = 3'), 'narrows'],
+  ['more runs at once', old, fileOf(ECHO, { max_duration_secs: 30 }, 'max_concurrent_total = 33'), 'widens'],
+  ['a value in place of a template', fileOf([['echo', '<INT>']]), fileOf([['echo', '42']]), 'narrows'],
+  ['a template in place of a value', fileOf([['echo', '42']]), fileOf([['echo', '<INT>']]), 'widens'],
+  ['a value that the template never matched', fileOf([['echo', '<INT>']]), fileOf([['echo', '042']]), 'widens'],
+  ['a longer prefix of a template', fileOf([['cat', '/a<URL_PATH>']]), fileOf([['cat', '/a/b<URL_PATH>']]), 'widens'],
   ['another agent', old, fileOf(ECHO, { max_duration_secs: 30, agent_id: MALLORY }), 'widens'],
   ['another machine', old, fileOf(ECHO, { max_duration_secs: 30, machine_id: ELSEWHERE }), 'widens'],
-  ['a pair less', aclOf(aclText([entryText(ECHO), entryText(ECHO, { agent_id: MALLORY })])), fileOf(ECHO), 'narrows'],
-  ['off', fileOf(ECHO), off(aclText([entryText(ECHO)])), 'narrows'],
-  ['on', off(aclText([entryText(ECHO)])), fileOf(ECHO), 'widens'],
-  ['off, and a pair more, which would be no stranger', fileOf(ECHO), off(aclText([entryText(ECHO, { agent_id: MALLORY })])), 'widens'],
-  ['another journal', old, aclOf(aclText([entryText(ECHO, { max_duration_secs: 30 })]).replace('exec.log', 'other.log')), 'widens'],
-  ['another directory', fileOf(ECHO, {}, 'default_cwd = "/"'), fileOf(ECHO, {}, 'default_cwd = "/srv"'), 'widens'],
-  ['memory bounded', old, fileOf(ECHO, { max_duration_secs: 30, max_memory_bytes: 10_000_000 }), 'narrows'],
-  ['memory bounded less', fileOf(ECHO, { max_memory_bytes: 9_000_000 }), fileOf(ECHO, { max_memory_bytes: 10_000_000 }), 'widens'],
-  ['no bound of processes any more', fileOf(ECHO, { max_processes: 9 }), fileOf(ECHO), 'widens'],
-  ['nicer', fileOf(ECHO, { nice: 3 }), fileOf(ECHO, { nice: 9 }), 'narrows'],
-  ['less nice', fileOf(ECHO, { nice: 3 }), fileOf(ECHO), 'widens'],
-  ['a umask that takes more rights', fileOf(ECHO), fileOf(ECHO, { umask: '027' }), 'narrows'],
-  ['a umask that gives a right', fileOf(ECHO), fileOf(ECHO, { umask: '002' }), 'widens'],
-  ['a umask that gives one right and takes another', fileOf(ECHO, { umask: '027' }), fileOf(ECHO, { umask: '072' }), 'widens'],
-  ['the umask that every command has, written down', fileOf(ECHO), fileOf(ECHO, { umask: '022' }), 'equal'],
-  ['as another user', fileOf(ECHO), fileOf(ECHO, { run_as: 'nobody' }), 'widens'],
-  ['contained', fileOf(ECHO), fileOf(ECHO, {}, 'contain = "required"'), 'narrows'],
-  ['no longer contained', fileOf(ECHO, { contain: 'required' }), fileOf(ECHO), 'widens'],
+  ['one pair less', aclOf(aclText([entryText(ECHO), entryText(ECHO, { agent_id: MALLORY })])), fileOf(ECHO), 'narrows'],
+  ['a disabled file', fileOf(ECHO), off(aclText([entryText(ECHO)])), 'narrows'],
+  ['an enabled file', off(aclText([entryText(ECHO)])), fileOf(ECHO), 'widens'],
+  ['a disabled file with one more pair', fileOf(ECHO), off(aclText([entryText(ECHO, { agent_id: MALLORY })])), 'widens'],
+  ['another audit log', old, aclOf(aclText([entryText(ECHO, { max_duration_secs: 30 })]).replace('exec.log', 'other.log')), 'widens'],
+  ['another working directory', fileOf(ECHO, {}, 'default_cwd = "/"'), fileOf(ECHO, {}, 'default_cwd = "/srv"'), 'widens'],
+  ['a limit of memory', old, fileOf(ECHO, { max_duration_secs: 30, max_memory_bytes: 10_000_000 }), 'narrows'],
+  ['a higher limit of memory', fileOf(ECHO, { max_memory_bytes: 9_000_000 }), fileOf(ECHO, { max_memory_bytes: 10_000_000 }), 'widens'],
+  ['a removed limit of processes', fileOf(ECHO, { max_processes: 9 }), fileOf(ECHO), 'widens'],
+  ['a higher nice value', fileOf(ECHO, { nice: 3 }), fileOf(ECHO, { nice: 9 }), 'narrows'],
+  ['a lower nice value', fileOf(ECHO, { nice: 3 }), fileOf(ECHO), 'widens'],
+  ['a umask that removes more rights', fileOf(ECHO), fileOf(ECHO, { umask: '027' }), 'narrows'],
+  ['a umask that adds a right', fileOf(ECHO), fileOf(ECHO, { umask: '002' }), 'widens'],
+  ['a umask that adds one right and removes another', fileOf(ECHO, { umask: '027' }), fileOf(ECHO, { umask: '072' }), 'widens'],
+  ['an explicit default umask', fileOf(ECHO), fileOf(ECHO, { umask: '022' }), 'equal'],
+  ['another user in run_as', fileOf(ECHO), fileOf(ECHO, { run_as: 'nobody' }), 'widens'],
+  ['contain = "required"', fileOf(ECHO), fileOf(ECHO, {}, 'contain = "required"'), 'narrows'],
+  ['a removed contain', fileOf(ECHO, { contain: 'required' }), fileOf(ECHO), 'widens'],
   [
-    'without a network',
+    'no_network',
     raw(commandText(['df'])),
     aclOf(aclText([entryText([['df']]).replace('description', 'no_network = true\ndescription')])),
     'narrows',
   ],
-  ['with stdin', raw(`${commandText(['df'])}stdin = false\n`), raw(commandText(['df'])), 'widens'],
-  ['without stdin', raw(commandText(['df'])), raw(`${commandText(['df'])}stdin = false\n`), 'narrows'],
-  ['a human for each', fileOf(ECHO), fileOf(ECHO, { ask: 'always' }), 'narrows'],
-  ['no human any more', fileOf(ECHO, { ask: 'always' }), fileOf(ECHO), 'widens'],
-  ['what a human may allow', fileOf(ECHO), aclOf(aclText([entryText(ECHO, { ask: 'on-miss' }) + PATTERN])), 'widens'],
+  ['open stdin', raw(`${commandText(['df'])}stdin = false\n`), raw(commandText(['df'])), 'widens'],
+  ['closed stdin', raw(commandText(['df'])), raw(`${commandText(['df'])}stdin = false\n`), 'narrows'],
+  ['an approval of each command', fileOf(ECHO), fileOf(ECHO, { ask: 'always' }), 'narrows'],
+  ['a removed approval of each command', fileOf(ECHO, { ask: 'always' }), fileOf(ECHO), 'widens'],
+  ['a new ask pattern', fileOf(ECHO), aclOf(aclText([entryText(ECHO, { ask: 'on-miss' }) + PATTERN])), 'widens'],
   [
-    'the same that a human may allow',
+    'the same ask pattern',
     aclOf(aclText([entryText(ECHO, { ask: 'on-miss' }) + PATTERN])),
     aclOf(aclText([entryText(ECHO, { ask: 'on-miss' }) + PATTERN])),
     'equal',
   ],
-  ['that no more', aclOf(aclText([entryText(ECHO, { ask: 'on-miss' }) + PATTERN])), fileOf(ECHO), 'narrows'],
+  ['a removed ask pattern', aclOf(aclText([entryText(ECHO, { ask: 'on-miss' }) + PATTERN])), fileOf(ECHO), 'narrows'],
 ]
 
 for (const [what, before, after, verdict] of verdicts)
-  test(`${what}: ${verdict}`, () => {
+  test(`compareAcl reports ${verdict} for ${what}`, () => {
     const found = compareAcl(before, after)
     assert.equal(found.verdict, verdict, JSON.stringify(found))
   })
@@ -125,14 +125,14 @@ const directions: readonly (readonly [before: Acl, after: Acl, gained: string, l
   ],
 ]
 
-test('a gained right reads as what is gained, and the same right as what is lost in the other direction', () => {
+test('each difference has a text for the gain and the matching text for the loss in the other direction', () => {
   for (const [before, after, gained, lost] of directions) {
     assert.deepEqual(wordsOf(before, after), { more: [gained], less: [] })
     assert.deepEqual(wordsOf(after, before), { more: [], less: [lost] })
   }
 })
 
-test('a command that gains one limit and loses another says both about the new file', () => {
+test('a command that gains one limit and loses another is reported as both', () => {
   const longer = fileOf([['df']], { max_duration_secs: 60, max_stdout_bytes: 100, warn_stdout_bytes: 10 })
   const louder = fileOf([['df']], { max_duration_secs: 30, max_stdout_bytes: 200, warn_stdout_bytes: 10 })
   assert.deepEqual(wordsOf(longer, louder), {
@@ -141,7 +141,7 @@ test('a command that gains one limit and loses another says both about the new f
   })
 })
 
-test('a command or a pair that one file lacks names the file that lacks it', () => {
+test('the report names the file that lacks a command or a pair', () => {
   const [df, both] = [fileOf([['df']]), fileOf([['df'], ['true']])]
   assert.deepEqual(wordsOf(df, both), { more: ['no single command of the old file has all of this'], less: [] })
   assert.deepEqual(wordsOf(both, df), { more: [], less: ['no single command of the new file has all of this'] })
@@ -149,7 +149,7 @@ test('a command or a pair that one file lacks names the file that lacks it', () 
   assert.equal(wordsOf(mallory, df).less[0], 'no entry of the new file is for this agent on this machine')
 })
 
-test('what a narrower command of the pair took first keeps its limits: the wider one behind it is no excuse', () => {
+test('the limits of a narrower command that matches first count, not those of a wider command after it', () => {
   const short = entryText([['echo', '1']], { max_duration_secs: 1 })
   const long = entryText([['echo', '<INT>']], { max_duration_secs: 100 })
   const both = aclOf(aclText([short, long]))
@@ -177,7 +177,7 @@ const argvs = ['1', '2', 'a', '7', '/x', '/x/y', '/x/q', '/'].flatMap((one) => [
   ['p', 'a', one],
 ])
 
-test('whatever is said to narrow allows nothing that was not allowed, and no longer', () => {
+test('property: an ACL that compareAcl calls narrower allows no other command and no longer time', () => {
   const secondsOf = (acl: Acl, agent: string, argv: readonly string[]): number => {
     const entries = acl.allow.filter((one) => one.agent_id === agent && one.machine_id === LAPTOP)
     return searchCommands(entries, argv).match?.entry.limits.max_duration_secs ?? 0

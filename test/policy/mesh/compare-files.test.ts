@@ -18,23 +18,29 @@ const entry = (keys: Record<string, string | number>, head = ''): Acl =>
 
 const verdicts: readonly (readonly [what: string, old: Acl, next: Acl, verdict: 'equal' | 'narrows' | 'widens', why?: RegExp])[] = [
   ['the same table', plain('/a', WRITE), plain('/a', WRITE), 'equal'],
-  ['no table any more', plain('/a'), of(), 'narrows'],
+  ['a removed table', plain('/a'), of(), 'narrows'],
   ['a first table', of(), plain('/a'), 'widens', /no single files table/],
-  ['a root below', plain('/a', WRITE), plain('/a/b', WRITE), 'narrows'],
-  ['a root above', plain('/a/b'), plain('/a'), 'widens', /no single files table/],
-  ['a root that begins with the same letters', plain('/srv/app'), plain('/srv/application'), 'widens'],
-  ['any root for /', plain('/'), plain('/srv'), 'narrows'],
-  ['no write any more', plain('/a', WRITE), plain('/a'), 'narrows'],
-  ['no read any more', plain('/a', WRITE), plain('/a', { read: false, ...WRITE }), 'narrows'],
-  ['write as well', plain('/a'), plain('/a', WRITE), 'widens', /no single files table/],
-  ['read as well', plain('/a', { read: false, ...WRITE }), plain('/a', WRITE), 'widens'],
-  ['directories as well', plain('/a', WRITE), plain('/a', { ...WRITE, create_dirs: true }), 'widens', /create_dirs is true, and was not/],
-  ['no directories any more', plain('/a', { ...WRITE, create_dirs: true }), plain('/a', WRITE), 'narrows'],
-  ['smaller files', plain('/a', WRITE), plain('/a', { ...WRITE, max_file_bytes: 5 }), 'narrows'],
-  ['larger files', plain('/a', { ...WRITE, max_file_bytes: 5 }), plain('/a', WRITE), 'widens', /max_file_bytes is 1073741824, and was 5/],
-  ['a total', plain('/a', WRITE), plain('/a', { ...WRITE, max_total_bytes: 9 }), 'narrows'],
+  ['a lower root', plain('/a', WRITE), plain('/a/b', WRITE), 'narrows'],
+  ['a higher root', plain('/a/b'), plain('/a'), 'widens', /no single files table/],
+  ['a root with the same prefix as text', plain('/srv/app'), plain('/srv/application'), 'widens'],
+  ['another root in place of /', plain('/'), plain('/srv'), 'narrows'],
+  ['a removed write right', plain('/a', WRITE), plain('/a'), 'narrows'],
+  ['a removed read right', plain('/a', WRITE), plain('/a', { read: false, ...WRITE }), 'narrows'],
+  ['an added write right', plain('/a'), plain('/a', WRITE), 'widens', /no single files table/],
+  ['an added read right', plain('/a', { read: false, ...WRITE }), plain('/a', WRITE), 'widens'],
+  ['an added create_dirs', plain('/a', WRITE), plain('/a', { ...WRITE, create_dirs: true }), 'widens', /create_dirs is true, and was not/],
+  ['a removed create_dirs', plain('/a', { ...WRITE, create_dirs: true }), plain('/a', WRITE), 'narrows'],
+  ['a lower limit of file size', plain('/a', WRITE), plain('/a', { ...WRITE, max_file_bytes: 5 }), 'narrows'],
   [
-    'no total any more',
+    'a higher limit of file size',
+    plain('/a', { ...WRITE, max_file_bytes: 5 }),
+    plain('/a', WRITE),
+    'widens',
+    /max_file_bytes is 1073741824, and was 5/,
+  ],
+  ['a limit of the total size', plain('/a', WRITE), plain('/a', { ...WRITE, max_total_bytes: 9 }), 'narrows'],
+  [
+    'a removed limit of the total size',
     plain('/a', { ...WRITE, max_total_bytes: 9 }),
     plain('/a', WRITE),
     'widens',
@@ -48,10 +54,10 @@ const verdicts: readonly (readonly [what: string, old: Acl, next: Acl, verdict: 
     /max_total_bytes counted the files below \/a/,
   ],
   ['a mode with fewer bits', plain('/a', WRITE), plain('/a', { ...WRITE, mode: '0600' }), 'narrows'],
-  ['a mode with one bit more', plain('/a', WRITE), plain('/a', { ...WRITE, mode: '0645' }), 'widens', /mode is 0645, and was 0644/],
-  ['one bit more and one less', plain('/a', WRITE), plain('/a', { ...WRITE, mode: '0700' }), 'widens'],
-  ['an approval', plain('/a', WRITE), plain('/a', { ...WRITE, ask: true }), 'narrows'],
-  ['no approval any more', plain('/a', { ...WRITE, ask: true }), plain('/a', WRITE), 'widens', /ask is no longer true/],
+  ['a mode with one more bit', plain('/a', WRITE), plain('/a', { ...WRITE, mode: '0645' }), 'widens', /mode is 0645, and was 0644/],
+  ['a mode with one bit added and one removed', plain('/a', WRITE), plain('/a', { ...WRITE, mode: '0700' }), 'widens'],
+  ['an added approval', plain('/a', WRITE), plain('/a', { ...WRITE, ask: true }), 'narrows'],
+  ['a removed approval', plain('/a', { ...WRITE, ask: true }), plain('/a', WRITE), 'widens', /ask is no longer true/],
   [
     'a table without approval before one with it',
     of(filesText('/a', { ask: true })),
@@ -60,28 +66,23 @@ const verdicts: readonly (readonly [what: string, old: Acl, next: Acl, verdict: 
     /ask is no longer true/,
   ],
   [
-    'no approvers any more',
+    'removed approvers',
     entry({}, `approvers = [{ agent_id = "${MALLORY}" }]\n`),
     entry({}),
     'widens',
     /fewer or other agents must approve/,
   ],
-  ['an owner', plain('/a', WRITE), plain('/a', { ...WRITE, owner: 'app' }), 'widens', /owner is another/],
-  ['no owner any more', plain('/a', { ...WRITE, owner: 'app' }), plain('/a', WRITE), 'widens', /owner is another/],
+  ['an added owner', plain('/a', WRITE), plain('/a', { ...WRITE, owner: 'app' }), 'widens', /owner is another/],
+  ['a removed owner', plain('/a', { ...WRITE, owner: 'app' }), plain('/a', WRITE), 'widens', /owner is another/],
   ['less time', entry({}), entry({ max_duration_secs: 5 }), 'narrows'],
-  ['discoverable', entry({}), entry({}, 'discoverable = true\n'), 'widens', /discoverable is true, and was not/],
-  [
-    'two tables in another order, whose roots have nothing in common',
-    of(filesText('/a'), filesText('/b')),
-    of(filesText('/b'), filesText('/a')),
-    'equal',
-  ],
-  ['one table in two', plain('/a', WRITE), of(filesText('/a'), filesText('/a', { read: false, ...WRITE })), 'equal'],
-  ['exec off', plain('/a'), aclOf(aclText([entryText([['true']])]).replace('enabled = true', 'enabled = false')), 'narrows'],
+  ['an added discoverable', entry({}), entry({}, 'discoverable = true\n'), 'widens', /discoverable is true, and was not/],
+  ['two tables with separate roots in another order', of(filesText('/a'), filesText('/b')), of(filesText('/b'), filesText('/a')), 'equal'],
+  ['one table split into two', plain('/a', WRITE), of(filesText('/a'), filesText('/a', { read: false, ...WRITE })), 'equal'],
+  ['a disabled exec', plain('/a'), aclOf(aclText([entryText([['true']])]).replace('enabled = true', 'enabled = false')), 'narrows'],
 ]
 
 for (const [what, before, after, verdict, why] of verdicts)
-  test(`${what}: ${verdict}`, () => {
+  test(`compareAcl reports ${verdict} for ${what}`, () => {
     const found = compareAcl(before, after)
     assert.equal(found.verdict, verdict, JSON.stringify(found))
     if (why !== undefined) assert.match(found.more.map((one) => one.why).join('\n'), why)
@@ -103,7 +104,7 @@ test('a difference names the pair, the rule and the line of the table', () => {
   )
 })
 
-test('tables of another pair are no excuse', () => {
+test('a table of another pair does not count', () => {
   const mallory = aclOf(aclText([entryText([['true']]), entryText([], { agent_id: MALLORY }) + filesText('/a')]))
   assert.equal(
     compareAcl(mallory, aclOf(aclText([entryText([['true']]) + filesText('/a'), entryText([['true']], { agent_id: MALLORY })]))).verdict,
@@ -111,7 +112,7 @@ test('tables of another pair are no excuse', () => {
   )
 })
 
-test('what a smaller root of the pair took first keeps its limits', () => {
+test('the limits of a smaller root that matches first still count', () => {
   const small = filesText('/a/b', { ...WRITE, max_file_bytes: 5 })
   const large = filesText('/a', WRITE)
   const both = of(small, large)

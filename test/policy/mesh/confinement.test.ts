@@ -21,7 +21,7 @@ import { loadAcl } from '../../../src/policy/mesh/load-acl.ts'
 import { Slots } from '../../../src/policy/slots.ts'
 import { ALICE, aclOf, aclText, alice, asking, entryText, LAPTOP, readText } from '../../support/acl-text.ts'
 
-/** A file whose one entry has these lines, and `[exec]` those. */
+/** A file whose only entry has the lines `entry`, and whose `[exec]` has the lines `exec`. */
 const withLines = (entry: string, exec = ''): string =>
   aclText([entryText([['true']]).replace('[[exec.allow.commands]]', `${entry}\n$&`)], exec)
 
@@ -35,11 +35,11 @@ const fileWith = async (t: TestContext, text: string): Promise<string> => {
   return path
 }
 
-test('an entry that asks for nothing is not confined', () => {
+test('an entry without these keys is not confined', () => {
   assert.deepEqual(confinementOf(''), UNCONFINED)
 })
 
-test('every key is read, at the edges of its range', () => {
+test('every key is read, also at both ends of its range', () => {
   assert.deepEqual(
     confinementOf(
       `contain = "required"\nmax_memory_bytes = ${MIN_MEMORY_BYTES}\nmax_processes = 1\nmax_cpu_secs = 1\nnice = 0\nrun_as = "nobody"\nno_network = true\nread_only = true\numask = "0027"`,
@@ -65,7 +65,7 @@ test('every key is read, at the edges of its range', () => {
   )
 })
 
-test('every bad value is refused with its place', () => {
+test('every invalid value is refused with its place', () => {
   const bad: [keyof Confinement, string[]][] = [
     ['contain', ['"strong"', '""', 'true', '1', '["required"]']],
     ['max_memory_bytes', ['0', '-1', String(MIN_MEMORY_BYTES - 1), '1048576.0', '"1048576"', 'true', '9007199254740992']],
@@ -86,14 +86,14 @@ test('every bad value is refused with its place', () => {
     }
 })
 
-test('limits belong to an entry: neither [exec] nor a command may have one', () => {
+test('the limits belong to an entry, not to [exec] or a command', () => {
   for (const key of CONFINEMENT_KEYS.filter((key) => key !== 'contain'))
     assert.match(readText(withLines('', `${key} = 1`)).problems[0]!, /unknown key/, key)
   assert.match(readText(`${withLines('')}nice = 3\n`).problems[0]!, /commands\[0\]\.nice: unknown key/)
   assert.match(readText(withLines('max_memory = 3')).problems[0]!, /unknown key/)
 })
 
-test('contain of [exec] holds for every entry, and an entry may only tighten it', () => {
+test('contain of [exec] applies to every entry, and an entry may only tighten it', () => {
   assert.equal(confinementOf('', 'contain = "required"').contain, 'required')
   assert.equal(confinementOf('contain = "required"').contain, 'required')
   assert.equal(confinementOf('contain = "best_effort"', 'contain = "best_effort"').contain, 'best_effort')
@@ -102,7 +102,7 @@ test('contain of [exec] holds for every entry, and an entry may only tighten it'
   assert.match(readText(withLines('', 'contain = "maybe"')).problems[0]!, /exec\.contain: must be/)
 })
 
-test('what an entry asks for travels in the permit, frozen', () => {
+test('the permit carries the confinement of the entry, frozen', () => {
   const acl = aclOf(withLines('nice = 3\nmax_processes = 8'))
   const verdict = authorize(asking(['true']), alice, { acl, slots: new Slots(acl.caps), env: scrubbedEnvironment() })
   assert.ok(verdict.kind === 'permit')
@@ -111,7 +111,7 @@ test('what an entry asks for travels in the permit, frozen', () => {
   assert.throws(() => Object.assign(confinement, { nice: 0 }), TypeError)
 })
 
-test('run_as is looked up for every permit, with HOME of that user; one that is gone is a denial', () => {
+test('each permit looks up run_as and sets HOME, and a missing user or root is a denial', () => {
   const decide = (user: string) => {
     const acl = aclOf(withLines(`run_as = "${user}"`))
     return authorize(asking(['true']), alice, { acl, slots: new Slots(acl.caps), env: scrubbedEnvironment('/home/x0x') })
@@ -130,7 +130,7 @@ test('run_as is looked up for every permit, with HOME of that user; one that is 
   }
 })
 
-test('users of a file of users: found, missing, root under another name, and broken lines', async (t) => {
+test('the file of users gives found, missing, privileged and malformed users the right result', async (t) => {
   const path = await fileWith(
     t,
     'root:x:0:0::/root:/bin/sh\ntoor:x:0:0::/root:/bin/sh\nann:x:1000:100:Ann:/home/ann:/bin/sh\nshort:x:1:1\nword:x:one:1::/:/bin/sh\nhigh:x:4294967295:1::/:/bin/sh\nhomeless:x:7:7:::\nbelow:x:-1:1::/:\nops:x:1001:0::/home/ops:/bin/sh\n',
@@ -142,14 +142,14 @@ test('users of a file of users: found, missing, root under another name, and bro
   assert.equal(findAccount('ann', `${path}.gone`).kind, 'refused')
 })
 
-test('explain shows what a run would be confined by', () => {
+test('explain shows the confinement of a run', () => {
   const acl = aclOf(withLines('nice = 3\nno_network = true'))
   const answer = explain({ acl, agent_id: ALICE, machine_id: LAPTOP, argv: ['true'] })
   assert.deepEqual(answer.run?.confinement, { ...UNCONFINED, nice: 3, no_network: true })
   assert.match(explanationText(answer, ['true']), /^confined contain best_effort, nice 3, no_network$/m)
 })
 
-test('what this host cannot enforce keeps the daemon from starting, is a warning of the check, and is not asked of an entry without', async (t) => {
+test('a confinement that this host cannot enforce stops the daemon, but is only a warning of the check', async (t) => {
   const path = await fileWith(t, withLines('nice = 3', '').replace('/var/lib', '/tmp'))
   const asked: Confinement[] = []
   const judge = async (confinement: Confinement) => {

@@ -19,7 +19,7 @@ const decide = (keys: Record<string, string | number | boolean>, detach: Partial
   return authorize(intent, alice, { acl, slots: new Slots(acl.caps), env: {} })
 }
 
-test('an entry that says nothing lets no run outlive its caller, and its defaults are small where it does', () => {
+test('an entry allows no detached run by default, and has small limits with detach = true', () => {
   const refused = decide({}, {})
   assert.deepEqual(
     [refused.kind, 'reason' in refused && refused.reason, 'gate' in refused && refused.gate],
@@ -30,7 +30,7 @@ test('an entry that says nothing lets no run outlive its caller, and its default
   assert.deepEqual(file({ detach: true }).allow[0]?.detaching, { max_secs: 3_600, max_output_bytes: 8_388_608 })
 })
 
-test('lifetime and kept output are the caps of the permit: at the edge they stand, beyond it they are refused, or cut where that is agreed', () => {
+test('lifetime and kept output above their limits are refused, or reduced if the requester agrees', () => {
   const capsOf = (detach: Partial<DetachIntent>, clamp = false) => {
     const verdict = decide(ALLOWED, detach, clamp)
     if (verdict.kind === 'denied') return verdict.reason
@@ -49,7 +49,7 @@ test('lifetime and kept output are the caps of the permit: at the edge they stan
   assert.deepEqual(capsOf({ lifetime_ms: 60_001, keep_bytes: 1_001 }, true), [60_000, 1_000, true])
 })
 
-test('a run that ends with its caller has the caps it had, in an entry that lets others outlive theirs', () => {
+test('an attached run keeps the normal limits in an entry that allows detached runs', () => {
   const acl = file(ALLOWED)
   const verdict = authorize(asking(['true']), alice, { acl, slots: new Slots(acl.caps), env: {} })
   assert.ok(verdict.kind === 'permit')
@@ -59,7 +59,7 @@ test('a run that ends with its caller has the caps it had, in an entry that lets
   )
 })
 
-test('the file is read strictly', () => {
+test('the keys for detached runs are read strictly', () => {
   const problems = (keys: object): string[] => readText(aclText([entryText([['true']], keys as Record<string, string>)])).problems
   assert.match(problems({ detach: 'yes' })[0] ?? '', /detach: must be/)
   assert.match(problems({ max_detach_secs: 5 })[0] ?? '', /max_detach_secs: is given, and the entry does not say detach = true/)
@@ -71,7 +71,7 @@ test('the file is read strictly', () => {
   assert.equal(readText(aclText([entryText([['true']])], 'detach = true')).problems.length, 1)
 })
 
-test('more of it widens, less of it narrows, and what runs is listed no more where it is taken away', () => {
+test('more detach rights widen an ACL, fewer narrow it, and a run without the right is not listed', () => {
   const verdict = (old: object, next: object) =>
     compareAcl(file(old as Record<string, boolean>), file(next as Record<string, boolean>)).verdict
   assert.equal(verdict({}, ALLOWED), 'widens')
@@ -85,7 +85,7 @@ test('more of it widens, less of it narrows, and what runs is listed no more whe
   assert.ok(isListed({ argv: ['true'], detached: false }, pair, file({})))
 })
 
-test('it is explained', () => {
+test('explain shows the limits of a detached run and why one is refused', () => {
   const question = { agent_id: ALICE, machine_id: LAPTOP, argv: ['true'], detach: true }
   const allowed = explain({ acl: file(ALLOWED), ...question })
   assert.match(explanationText(allowed, ['true']), /limits   60000 ms, .*, outlives its caller and keeps 1000 B of output/)

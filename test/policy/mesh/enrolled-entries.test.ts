@@ -18,7 +18,7 @@ const refuses = (text: string, expected: RegExp): void => {
   )
 }
 
-test('entries of an operator get the agent and the machine of the operator, each of them', () => {
+test('each entry of the operator gets the agent and machine ID of the operator', () => {
   const owned = ownedEntries(`${ENTRY}\n${ENTRY.replace('[[exec.allow]]', '[[ exec . allow ]]')}`, OWNER, 'web.toml')
   const acl = aclOf(aclText([owned]))
   assert.deepEqual(
@@ -31,7 +31,7 @@ test('entries of an operator get the agent and the machine of the operator, each
   assert.equal(ownedEntriesProblem(owned, OWNER), null)
 })
 
-test('a file with an agent, a machine, settings of [exec] or another table is refused, and says why', () => {
+test('a file with an agent, a machine, settings of [exec] or another table is refused with the reason', () => {
   refuses(entryText([['df']]), /an entry names an agent or a machine: leave both out/)
   refuses(`[exec]\nenabled = true\n${ENTRY}`, /has exec\.enabled; it may have only \[\[exec\.allow\]\] entries/)
   refuses(`[other]\na = 1\n${ENTRY}`, /has "other"/)
@@ -41,14 +41,14 @@ test('a file with an agent, a machine, settings of [exec] or another table is re
   refuses(`[[exec.allow]]\ndescription = """\n[[exec.allow]]\n"""\n["exec"]\nx = 1\n`, /bad|has exec\.x|web\.toml/)
 })
 
-test('entries for anybody but the operator are no entries of an enrolment', () => {
+test('entries for another agent or machine than the operator are refused', () => {
   for (const keys of [{ agent_id: MALLORY }, { machine_id: ELSEWHERE }])
     assert.match(ownedEntriesProblem(entryText([['df']]) + entryText([['df']], keys), OWNER) ?? '', /not for the agent and the machine/)
   assert.match(ownedEntriesProblem(`${entryText([['df']])}\n[exec]\nenabled = true\n`, OWNER) ?? '', /has exec\.enabled/)
   assert.match(ownedEntriesProblem(`# ${'x'.repeat(20_000)}\n${entryText([['df']])}`, OWNER) ?? '', /more than 16384 bytes/)
 })
 
-test('whatever the text: what is taken has only entries of the operator', () => {
+test('property: an accepted text contains only entries of the operator', () => {
   const part = fc.constantFrom(
     ENTRY,
     entryText([['df']]),
@@ -76,7 +76,7 @@ test('whatever the text: what is taken has only entries of the operator', () => 
   )
 })
 
-test('entries are added once, and an edited file is seen', () => {
+test('entries are added only once, and an edited file is detected', () => {
   const [initial, entries] = [aclText([]), ownedEntries(ENTRY, OWNER, 'web.toml')]
   const once = withEntries(initial, entries)
   assert.equal(withEntries(once, entries), once)
@@ -96,7 +96,7 @@ const loaded = (text: string): LoadedAcl => ({
   signature: null,
 })
 
-test('an enrolment extends the ACL in force for the operator only', () => {
+test('an enrolment extends the active ACL only for the operator', () => {
   const other = entryText([['df']], { agent_id: MALLORY })
   const mine = entryText([['uname']])
   const extended = (before: string, after: string): boolean => new AclInForce(loaded(before)).extend(loaded(after), OWNER)

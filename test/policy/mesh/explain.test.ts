@@ -34,7 +34,7 @@ const acl = aclOf(
 
 const ask = (...argv: string[]): Explanation => explain({ acl, agent_id: ALICE, machine_id: LAPTOP, argv })
 
-test('an allowed command is shown with its entry, its line and what would run', () => {
+test('an allowed command is shown with its entry, its line and the program that would run', () => {
   const answer = ask('echo', '-n', 'done')
   assert.equal(answer.allowed, true)
   assert.equal(answer.reason, null)
@@ -56,7 +56,7 @@ test('an allowed command is shown with its entry, its line and what would run', 
   assert.ok(answer.gates.every(({ result }) => result === 'pass'))
 })
 
-test('a refused command is shown with the one that agrees for longest and the token that does not', () => {
+test('a refused command is shown with the nearest rule and the first token that differs', () => {
   const answer = ask('echo', '-n', 'hello')
   assert.equal(answer.allowed, false)
   assert.equal(answer.reason, 'argv_not_allowed')
@@ -78,19 +78,19 @@ test('a refused command is shown with the one that agrees for longest and the to
   assert.equal(answer.run, null)
 })
 
-test('a refusal behind the command shows which command matched', () => {
+test('a refusal after the command check shows which command matched', () => {
   const answer = explain({ acl, agent_id: ALICE, machine_id: LAPTOP, argv: ['systemctl', 'status', 'x0xd'], cwd: '/' })
   assert.equal(answer.reason, 'cwd_not_allowed')
   assert.equal(answer.matched?.line, 16)
 })
 
-test('an agent on another machine is told apart from a stranger', () => {
+test('explain distinguishes a listed agent on another machine from an unlisted pair', () => {
   assert.match(explain({ acl, agent_id: ALICE, machine_id: ELSEWHERE, argv: ['true'] }).detail ?? '', /on another machine/)
   assert.match(explain({ acl, agent_id: ELSEWHERE, machine_id: LAPTOP, argv: ['true'] }).detail ?? '', /with another agent/)
   assert.match(explain({ acl, agent_id: ELSEWHERE, machine_id: ELSEWHERE, argv: ['true'] }).detail ?? '', /neither/)
 })
 
-test('the text says verdict, reason, place and gates, one line each', () => {
+test('the text shows verdict, reason, place and checks, one per line', () => {
   const denied = explanationText(ask('echo', '-n', 'hello'), ['echo', '-n', 'hello'])
   assert.deepEqual(denied.split('\n'), [
     'denied   ["echo", "-n", "hello"]',
@@ -107,13 +107,13 @@ test('the text says verdict, reason, place and gates, one line each', () => {
   )
 })
 
-test('the text shows no control character and no change of direction', () => {
+test('the text contains no control characters and no change of text direction', () => {
   const argv = ['echo', '\u001b[2J', '\u202egnp.exe', '\u200b', '\r', '\u009b', '\ud800']
   const text = explanationText(ask(...argv), argv)
   assert.doesNotMatch(text.replaceAll('\n', ''), /\p{C}/u)
 })
 
-test('explain says what authorize says, whatever is asked', () => {
+test('property: explain and authorize always give the same result', () => {
   const file = aclAllowing(['echo', '<INT>'], ['true'], ['echo', 'http://h<URL_PATH>', '-q'], ['x0x-no-such-tool'])
   const argvs = fc.array(fc.constantFrom('echo', 'true', '1', '0', 'http://h/a', '-q', ';', 'x0x-no-such-tool', ''), { maxLength: 4 })
   const intents = fc.record({
@@ -170,7 +170,7 @@ test('an allowed file command is shown with its table and its limits, and starts
   )
 })
 
-test('a refused file command says what is missing', () => {
+test('a refused file command is shown with the missing root or entry', () => {
   const answer = explain({ acl: files, agent_id: ALICE, machine_id: LAPTOP, argv: ['@stat', '/etc/passwd'] })
   assert.deepEqual([answer.allowed, answer.reason, answer.grant], [false, 'argv_not_allowed', null])
   assert.equal(answer.detail, '"/etc/passwd" is below none of the roots "/usr", "/usr"')

@@ -24,7 +24,7 @@ const KEY = Buffer.alloc(32, 1)
 const SHA = 'ab'.repeat(32)
 const OTHER_SHA = 'cd'.repeat(32)
 
-/** What an approver allowed, as the approval service says it. */
+/** The approval that results if the approval service allows a request. */
 const allowed = ({ permit_sha256 }: ApprovalRequest): Approval => {
   const answer = { question_id: 'q_1', permit_sha256, by: 'human:test', reason: '', nonce: 'n', expires_at_ms: ANSWER_FRESH_MS }
   const opened = openApproval(sealAnswer({ ...answer, decision: 'allow' }, KEY), answer, { key: KEY, now: 1, spent: new SpentAnswers() })
@@ -38,7 +38,7 @@ interface Asked {
   readonly who?: Principal
 }
 
-/** A root with a file, and policy that asks about it. */
+/** A root with a file, and a policy that asks about it. */
 class Place {
   readonly root: string
   readonly file: string
@@ -95,7 +95,7 @@ const permitOf = (verdict: Verdict): FileRunPermit => {
 }
 const saidOf = (verdict: Verdict): string => (verdict.kind === 'denied' ? verdict.reason : verdict.kind)
 
-test('a write is asked about with what the target sees, and the permit replaces only that file', linuxOnly, async (t) => {
+test('a write asks with the details that the target sees, and the permit replaces only that file', linuxOnly, async (t) => {
   const place = await Place.of(t)
   const question = questionOf(place.ask(place.write(), { stdin: 5 }))
   const { mtimeNs } = statSync(place.file, { bigint: true })
@@ -117,7 +117,7 @@ test('a write is asked about with what the target sees, and the permit replaces 
   assert.deepEqual([command.finish?.expect, command.finish?.sha256, limits.create_dirs], [place.version, SHA, true])
 })
 
-test('a new file is asked about with its mode and the directories that are made', linuxOnly, async (t) => {
+test('a new file asks with its mode and the directories to create', linuxOnly, async (t) => {
   const place = await Place.of(t, { mode: '0640' })
   const path = join(place.root, 'a/b/file')
   const { file, ...question } = questionOf(place.ask(place.write({}, path), { stdin: 1 }))
@@ -147,7 +147,7 @@ for (const [what, change] of [
     assert.equal(saidOf(place.ask(command, { ...stdin, approval: allowed(question) })), 'approval_mismatch')
   })
 
-test('an approval counts for its requester, once', linuxOnly, async (t) => {
+test('an approval is valid only for its requester, and only once', linuxOnly, async (t) => {
   const place = await Place.of(t)
   const question = questionOf(place.ask(place.write(), { stdin: 5 }))
   const mallory = { ...alice, agent_id: MALLORY }
@@ -169,7 +169,7 @@ for (const [what, change] of [
   ],
   ['got a second name', (place: Place) => linkSync(place.file, join(place.root, 'second'))],
 ] as readonly (readonly [string, (place: Place) => void])[])
-  test(`a file that ${what} after the question is neither replaced nor read`, linuxOnly, async (t) => {
+  test(`a file that ${what} after the request is neither replaced nor read`, linuxOnly, async (t) => {
     const place = await Place.of(t)
     writeFileSync(join(place.root, '../other'), 'new text')
     const [write, read] = [questionOf(place.ask(place.write(), { stdin: 5 })), questionOf(place.ask(place.read()))]
@@ -178,14 +178,14 @@ for (const [what, change] of [
     assert.equal(saidOf(place.ask(place.read(), { approval: allowed(read) })), 'approval_mismatch')
   })
 
-test('the rights of the table are part of what was approved', linuxOnly, async (t) => {
+test('an approval binds the rights of the files table', linuxOnly, async (t) => {
   const place = await Place.of(t)
   const question = questionOf(place.ask(place.write(), { stdin: 5 }))
   place.acl = place.aclWith({ max_file_bytes: 100 })
   assert.equal(saidOf(place.ask(place.write(), { stdin: 5, approval: allowed(question) })), 'approval_mismatch')
 })
 
-test('an approved version is read and hashed again without a question, and no other version, path or requester', linuxOnly, async (t) => {
+test('an approved version is read and hashed again without a request, but no other version, path or requester', linuxOnly, async (t) => {
   const place = await Place.of(t)
   const question = questionOf(place.ask(place.read()))
   assert.deepEqual([question.file.action, question.file.size, question.file.sha256], ['read', 8, null])
@@ -208,7 +208,7 @@ test('an approved version is read and hashed again without a question, and no ot
   questionOf(place.ask(place.read({}, join(place.root, 'same'))))
 })
 
-test('approved reads are forgotten after a time, when there are too many, and by a new process', linuxOnly, async (t) => {
+test('approved reads are forgotten after a time, above a maximum number, and by a new process', linuxOnly, async (t) => {
   const place = await Place.of(t)
   const approve = (): void => void permitOf(place.ask(place.read(), { approval: allowed(questionOf(place.ask(place.read()))) }))
   approve()
@@ -223,7 +223,7 @@ test('approved reads are forgotten after a time, when there are too many, and by
   assert.equal(fresh.kind, 'ask')
 })
 
-test('names, sizes and unfinished parts need no approval, and parts make no directory', linuxOnly, async (t) => {
+test('names, sizes and unfinished uploads need no approval, and uploads create no directory', linuxOnly, async (t) => {
   const place = await Place.of(t)
   for (const command of [
     { op: 'stat', path: place.file },
@@ -238,7 +238,7 @@ test('names, sizes and unfinished parts need no approval, and parts make no dire
   assert.equal(permitOf(place.ask({ ...below, parents: false } as FileCommand, { stdin: 5 })).limits.create_dirs, false)
 })
 
-test('a command that can have no effect is not asked about, and its permit can only fail', linuxOnly, async (t) => {
+test('a command that cannot have an effect does not ask, and its permit can only fail', linuxOnly, async (t) => {
   const place = await Place.of(t)
   symlinkSync('/etc/passwd', join(place.root, 'out'))
   const nothing = (command: FileCommand, stdin?: number): FileCommand =>
@@ -263,7 +263,7 @@ test('a command that can have no effect is not asked about, and its permit can o
   assert.equal(permitOf(place.ask({ op: 'mkdir', path: place.root, mode: null })).limits.create_dirs, false)
 })
 
-test('a link within the root is shown with where it leads', linuxOnly, async (t) => {
+test('a link within the root is shown with its target', linuxOnly, async (t) => {
   const place = await Place.of(t)
   symlinkSync('file', join(place.root, 'link'))
   const { file } = questionOf(place.ask(place.read({}, join(place.root, 'link'))))
@@ -277,7 +277,7 @@ const entry = (root: string, keys: string, tableKeys = {}): Acl =>
     ]),
   )
 
-test('ask = "always" and approvers of an entry hold for its files', linuxOnly, async (t) => {
+test('ask = "always" and approvers of an entry apply to its files', linuxOnly, async (t) => {
   const place = await Place.of(t)
   place.acl = entry(place.root, 'ask = "always"')
   assert.match(questionOf(place.ask(place.read())).why, /says ask = "always"/)
@@ -289,14 +289,14 @@ test('ask = "always" and approvers of an entry hold for its files', linuxOnly, a
   const both = questionOf(place.ask(place.read()))
   assert.deepEqual([both.ask, both.approvers?.agent_ids], ['always', [MALLORY]])
   assert.equal(saidOf(place.ask(place.read(), { approval: allowed(both) })), 'approval_mismatch')
-  // The word of a person for a file that no agent had to allow counts no more.
+  // An approval that was given before the entry named approvers does not count.
   place.acl = entry(place.root, '', { ask: true })
   permitOf(place.ask(place.read(), { approval: allowed(questionOf(place.ask(place.read()))) }))
   place.acl = entry(place.root, approvers, { ask: true })
   questionOf(place.ask(place.read()))
 })
 
-test('explain says that files are asked about, also those that do not exist', linuxOnly, async (t) => {
+test('explain shows that files ask, even files that do not exist', linuxOnly, async (t) => {
   const place = await Place.of(t)
   for (const command of [place.read(), place.read({}, join(place.root, 'none')), place.write()]) {
     const argv = fileCommandArgv(command)

@@ -7,7 +7,7 @@ import { describeNoGrant, type FileGrant, findGrant, ruleOf } from '../../../src
 import { fileCommandArgv, parseFileCommand, type FileCommand } from '../../../src/protocol/file-command.ts'
 import { aclOf, aclText, commandText, entryText, filesText, MALLORY, readText } from '../../support/acl-text.ts'
 
-/** The file whose only entry has these tables. */
+/** A file whose only entry has these tables. */
 const textOf = (...tables: string[]): string => aclText([entryText([]) + tables.join('')])
 const table = (lines: string): string => `[[exec.allow.files]]\n${lines}\n`
 const grantsOf = (...tables: string[]): readonly FileGrant[] => aclOf(textOf(...tables)).allow[0]?.files ?? []
@@ -16,7 +16,7 @@ const read = (path: string): FileCommand => ({ op: 'read', path, offset: 0, leng
 const write = (path: string): FileCommand => ({ op: 'write', path, upload: '0'.repeat(32), offset: 0, parents: true, finish: null })
 const mkdir = (path: string): FileCommand => ({ op: 'mkdir', path, mode: null })
 
-test('a table has the documented defaults', () => {
+test('a files table has the documented defaults', () => {
   assert.deepEqual(grantsOf(filesText('/srv/app')), [
     {
       root: '/srv/app',
@@ -34,7 +34,7 @@ test('a table has the documented defaults', () => {
   assert.deepEqual(aclOf(aclText([entryText([['true']])])).allow[0]?.files, [])
 })
 
-test('a table says what it says', () => {
+test('a files table is read with its keys', () => {
   const keys = {
     write: true,
     create_dirs: true,
@@ -49,7 +49,7 @@ test('a table says what it says', () => {
   assert.equal(grantsOf(filesText('/a', { write: true, mode: '755' }))[0]?.mode, 0o755)
 })
 
-test('tables are frozen', () => {
+test('files tables are frozen', () => {
   const files = grantsOf(filesText('/srv'))
   assert.throws(() => (files as unknown[]).push({}), TypeError)
   assert.throws(() => Object.assign(files[0] ?? {}, { root: '/' }), TypeError)
@@ -66,32 +66,32 @@ for (const [what, lines, problem] of [
   ['a root with two slashes', 'root = "//srv"\nread = true', /must be an absolute path/],
   ['a root with NUL', 'root = "/srv\\u0000"\nread = true', /contains a control or invisible character/],
   ['an empty root', 'root = ""\nread = true', /root: /],
-  ['no right', 'root = "/a"', /:9: exec\.allow\[0\]\.files\[0\]: allows nothing: set read = true or write = true/],
-  ['no right that is true', 'root = "/a"\nread = false\nwrite = false', /allows nothing/],
+  ['no rights', 'root = "/a"', /:9: exec\.allow\[0\]\.files\[0\]: allows nothing: set read = true or write = true/],
+  ['only false rights', 'root = "/a"\nread = false\nwrite = false', /allows nothing/],
   ['a right of another type', 'root = "/a"\nread = true\nwrite = "yes"', /\.write: must be true or false/],
   ['create_dirs without write', 'root = "/a"\nread = true\ncreate_dirs = true', /\.create_dirs: needs write = true/],
   ['max_file_bytes without write', 'root = "/a"\nread = true\nmax_file_bytes = 5', /\.max_file_bytes: needs write = true/],
   ['max_total_bytes without write', 'root = "/a"\nread = true\nmax_total_bytes = 5', /\.max_total_bytes: needs write = true/],
   ['mode without write', 'root = "/a"\nread = true\nmode = "0600"', /\.mode: needs write = true/],
   ['owner without write', 'root = "/a"\nread = true\nowner = "app"', /\.owner: needs write = true/],
-  ['no byte', 'root = "/a"\nwrite = true\nmax_file_bytes = 0', /\.max_file_bytes: must be .*1/],
-  ['a float', 'root = "/a"\nwrite = true\nmax_total_bytes = 5.0', /\.max_total_bytes: /],
+  ['a size limit of 0', 'root = "/a"\nwrite = true\nmax_file_bytes = 0', /\.max_file_bytes: must be .*1/],
+  ['a float as size limit', 'root = "/a"\nwrite = true\nmax_total_bytes = 5.0', /\.max_total_bytes: /],
   ['a mode that is a number', 'root = "/a"\nwrite = true\nmode = 644', /\.mode: must be octal digits as a string, such as "0644", not 644/],
   ['a mode that is not octal', 'root = "/a"\nwrite = true\nmode = "0648"', /\.mode: must be octal digits/],
-  ['a mode of words', 'root = "/a"\nwrite = true\nmode = "rw-r--r--"', /\.mode: must be octal digits/],
-  ['setuid', 'root = "/a"\nwrite = true\nmode = "4755"', /\.mode: is "4755"; setuid, setgid and sticky bits are not allowed/],
-  ['setgid', 'root = "/a"\nwrite = true\nmode = "2755"', /setuid, setgid and sticky/],
-  ['sticky', 'root = "/a"\nwrite = true\nmode = "1755"', /setuid, setgid and sticky/],
-  ['an owner that is no name', 'root = "/a"\nwrite = true\nowner = "a b"', /\.owner: must be the name of a user/],
+  ['a symbolic mode', 'root = "/a"\nwrite = true\nmode = "rw-r--r--"', /\.mode: must be octal digits/],
+  ['a setuid mode', 'root = "/a"\nwrite = true\nmode = "4755"', /\.mode: is "4755"; setuid, setgid and sticky bits are not allowed/],
+  ['a setgid mode', 'root = "/a"\nwrite = true\nmode = "2755"', /setuid, setgid and sticky/],
+  ['a sticky mode', 'root = "/a"\nwrite = true\nmode = "1755"', /setuid, setgid and sticky/],
+  ['an owner that is not a name', 'root = "/a"\nwrite = true\nowner = "a b"', /\.owner: must be the name of a user/],
   ['an owner that is a number', 'root = "/a"\nwrite = true\nowner = 1000', /\.owner: must be the name of a user/],
 ] as const)
-  test(`refused: ${what}`, () => {
+  test(`a files table with ${what} is refused`, () => {
     const { problems } = readText(textOf(table(lines)))
     assert.equal(problems.length, 1, problems.join('\n') || 'no problem')
     assert.match(problems[0] ?? '', problem)
   })
 
-test('an entry needs a command, an ask pattern or a table of files', () => {
+test('an entry needs a command, an ask pattern or a files table', () => {
   assert.match(readText(aclText([entryText([]), 'files = []\n'])).problems.join('\n'), /has no command: .* or files table$/)
   assert.match(readText(aclText([entryText([]), 'files = 5\n'])).problems.join('\n'), /^acl\.toml:9: exec\.allow\[0\]\.files: must be/)
   assert.deepEqual(readText(textOf(filesText('/a'))).problems, [])
@@ -109,7 +109,7 @@ test('a rule cannot name a file command', () => {
   }
 })
 
-test('ask = "always" of an entry means its files too, and no table can say otherwise', () => {
+test('ask = "always" of an entry also applies to its files, and a table cannot change it', () => {
   const asked = (keys: string, table = filesText('/a')): boolean | undefined =>
     aclOf(aclText([entryText([]) + keys + table])).allow[0]?.files[0]?.ask
   assert.equal(asked('ask = "always"\n'), true)
@@ -120,7 +120,7 @@ test('ask = "always" of an entry means its files too, and no table can say other
   assert.match(problems[0] ?? '', /files\[0\]\.ask: is false, and the entry says ask = "always"/)
 })
 
-test('a root contains itself and what is below, and not what begins with the same letters', () => {
+test('a root contains itself and everything below it, but not a path with the same prefix as text', () => {
   const { allow } = aclOf(textOf(filesText('/srv/app')))
   for (const path of ['/srv/app', '/srv/app/a', '/srv/app/a/b', '/srv/app/..x']) assert.ok(findGrant(allow, read(path)), path)
   for (const path of ['/srv/application', '/srv/app2/a', '/srv', '/', '/srv/ap', '/x/srv/app'])
@@ -129,7 +129,7 @@ test('a root contains itself and what is below, and not what begins with the sam
   for (const path of ['/', '/a', '/srv/app']) assert.ok(findGrant(all, read(path)), path)
 })
 
-test('the first table in the order of the file that has the right applies', () => {
+test('the first table in file order that has the right applies', () => {
   const { allow } = aclOf(
     aclText([
       entryText([]) + filesText('/srv/app') + filesText('/srv', { read: false, write: true }),
@@ -145,7 +145,7 @@ test('the first table in the order of the file that has the right applies', () =
   assert.equal(findGrant(allow, mkdir('/srv/app/in/x'))?.entry, allow[1])
 })
 
-test('reading and writing are separate rights of all operations', () => {
+test('reading and writing are separate rights, and each operation needs one of them', () => {
   const readers = aclOf(textOf(filesText('/a'))).allow
   const writers = aclOf(textOf(filesText('/a', { read: false, write: true }))).allow
   const reading: FileCommand[] = [
@@ -162,7 +162,7 @@ test('reading and writing are separate rights of all operations', () => {
   for (const allow of [readers, writers]) assert.equal(findGrant(allow, mkdir('/a/x')), null)
 })
 
-test('a denial names the table that is nearest, and the key that is missing', () => {
+test('a denial names the nearest table and the missing key', () => {
   const why = (command: FileCommand, ...tables: string[]): string =>
     describeNoGrant(tables.length === 0 ? [] : aclOf(textOf(...tables)).allow, command)
   assert.equal(why(read('/a')), 'no entry of this pair has a [[exec.allow.files]] table')
@@ -175,7 +175,7 @@ test('a denial names the table that is nearest, and the key that is missing', ()
   assert.equal(why(mkdir('/a/x'), filesText('/a'), filesText('/a', { write: true })), 'line 12 (root "/a") does not say create_dirs = true')
 })
 
-test('the rule of a table is no request, also of the root /', () => {
+test('the rule of a files table is not a valid request, not even for the root /', () => {
   const [all, app] = grantsOf(filesText('/'), filesText('/srv/app'))
   assert.deepEqual(
     [all && ruleOf(all, 'read'), app && ruleOf(app, 'write')],
@@ -205,7 +205,7 @@ const key = fc.constantFrom(
   '__proto__',
 )
 
-test('property: whatever stands there is read without an exception, and a table with a problem never comes into force', () => {
+test('property: any table is read without an exception, and each table that remains is valid', () => {
   let valid = 0
   fc.assert(
     fc.property(fc.uniqueArray(fc.tuple(key, value), { selector: ([name]) => name, maxLength: 5 }), fc.boolean(), (given, isWhole) => {

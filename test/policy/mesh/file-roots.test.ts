@@ -32,14 +32,14 @@ const checkText = async (entries: string[], keys = ''): Promise<AclCheck> => {
 const check = async (at: string, keys: Record<string, string | number | boolean> = {}, commands: string[][] = []): Promise<AclCheck> =>
   checkText([entryText(commands) + filesText(at, keys)])
 
-test('a plain directory is no problem, to read and to write', async () => {
+test('a plain directory gives no problem, for reading or writing', async () => {
   for (const keys of [{}, WRITE, { write: true, create_dirs: true }]) {
     const { ok, problems, warnings, summary } = await check(root, keys)
     assert.deepEqual([ok, problems, warnings, summary.files_entry_count], [true, [], [], 1])
   }
 })
 
-test('a root that does not exist, or that is a file, is a warning', async () => {
+test('a root that is missing or is a file gives a warning', async () => {
   assert.match(
     (await check(join(dir, 'gone'))).warnings.join('\n'),
     /:10: exec\.allow\[0\]\.files\[0\]\.root: no file command can use it: .*ENOENT/,
@@ -50,7 +50,7 @@ test('a root that does not exist, or that is a file, is a warning', async () => 
   assert.match(warnings.join('\n'), /root: is not a directory/)
 })
 
-test('a writable root with the program of a rule is a problem, for rules of any pair', async () => {
+test('a writable root with the program of a rule is a problem, even for rules of another pair', async () => {
   const program = join(root, 'tool')
   await writeFile(program, '#!/bin/sh\n', { mode: 0o755 })
   const { ok, problems } = await check(root, WRITE, [[program]])
@@ -87,7 +87,7 @@ test('a program, interpreter or script of a rule counts behind links, and before
   assert.deepEqual((await check(root, WRITE, [['/bin/cat', join(root, 'data')]])).problems, [], 'data of a program is no program')
 })
 
-test('an ask pattern runs programs too', async () => {
+test('a program of an ask pattern counts as well', async () => {
   const pattern = `ask = "on-miss"\n${filesText(root, WRITE)}[[exec.allow.ask_patterns]]\nargv = ["${root}/tool"]\n`
   assert.match((await checkText([entryText([]) + pattern])).problems.join('\n'), /a requester could replace/)
 })
@@ -99,12 +99,12 @@ test('a writable root with the ACL, the audit log or x0x itself is a problem', a
   await writeFile(path, text, { mode: 0o600 })
   assert.match((await checkAclFile(path)).problems.join('\n'), /a requester could replace the audit log/)
   assert.match((await check(dirname(process.execPath), WRITE)).problems.join('\n'), /as good as a shell/)
-  // The program that judges is this test.
+  // The program that runs this check is this test file.
   const ours = dirname(process.argv[1]!)
   assert.match((await check(ours, WRITE)).problems.join('\n'), /the program files of x0x/)
 })
 
-test('a root with the data directory is a problem, also to read', async () => {
+test('a root with the data directory is a problem, even for reading', async () => {
   const text = aclText([entryText([]) + filesText(dir)])
   await writeFile(path, text, { mode: 0o600 })
   for (const dataDir of [dir, join(dir, 'data'), join(dir, 'a', 'b')])
@@ -117,21 +117,21 @@ test('a root with the data directory is a problem, also to read', async () => {
   await loadAcl({ path, explicit: true })
 })
 
-test('a writable home, a start-up place in it, and all above it are problems', async () => {
+test('a writable home, its start-up places, and directories above it are problems', async () => {
   const homes = [...new Set([userInfo().homedir, homedir()])].filter((home) => home !== '/')
   for (const home of homes)
     for (const place of [home, join(home, '.config'), join(home, '.ssh', 'x'), join(home, 'bin'), dirname(home)])
       assert.match((await check(place, WRITE)).problems.join('\n'), /a requester could write start-up files|as good as a shell/, place)
 })
 
-test('writable places of the system are problems, and plain ones beside them are not', async () => {
+test('a writable system directory is a problem, and a plain sibling is not', async () => {
   for (const place of ['/', '/etc', '/usr', '/usr/local/bin', '/usr/lib/x0x-test', '/etc/systemd/system', '/bin', '/etc/cron.d'])
     assert.match((await check(place, WRITE)).problems.join('\n'), /as good as a shell/, place)
   for (const place of ['/srv/x0x-test', '/etc/x0x-test.d', '/var/www']) assert.deepEqual((await check(place, WRITE)).problems, [], place)
   for (const place of ['/etc', '/usr']) assert.deepEqual((await check(place)).problems, [], place)
 })
 
-test('a directory that other users may write, and virtual file systems, are warnings', async () => {
+test('a directory that other users may write, or a virtual file system, gives a warning', async () => {
   await chmod(root, 0o775)
   assert.match((await check(root, WRITE)).warnings.join('\n'), /other users can write .*\(mode 0775\)/)
   assert.deepEqual((await check(root)).warnings, [])
@@ -139,7 +139,7 @@ test('a directory that other users may write, and virtual file systems, are warn
     assert.match((await check(place)).warnings.join('\n'), /lies in \/(proc|dev), whose files/, place)
 })
 
-test('a writable root with default_cwd is a warning', async () => {
+test('a writable root with default_cwd gives a warning', async () => {
   const { problems, warnings } = await checkText([entryText([]) + filesText(root, WRITE)], `default_cwd = "${root}"`)
   assert.deepEqual(problems, [])
   assert.match(warnings.join('\n'), /contains default_cwd/)
@@ -154,7 +154,7 @@ test('an owner that this process cannot use is reported like run_as', async () =
   await assert.rejects(loadAcl({ path, explicit: true, judge: async () => [] }), /owner: cannot be enforced/)
 })
 
-test('a table behind a wider one is a warning for each right that it does not decide', async () => {
+test('a table after a wider one gives a warning for each right without effect', async () => {
   const after = async (...tables: string[]): Promise<string> => (await checkText([entryText([]) + tables.join('')])).warnings.join('\n')
   const below = join(root, 'below')
   await mkdir(below)
@@ -168,7 +168,7 @@ test('a table behind a wider one is a warning for each right that it does not de
   assert.deepEqual(other.warnings, [], 'another pair')
 })
 
-test('confinement of an entry with files is a warning, because files are not confined', async () => {
+test('a confined entry with files gives a warning, because confinement does not apply to files', async () => {
   const { warnings } = await checkText([
     entryText([], { max_processes: 9, no_network: 1 }).replace('no_network = 1', 'no_network = true') + filesText(root),
   ])

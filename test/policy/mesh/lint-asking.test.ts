@@ -14,7 +14,7 @@ const entry = (commands: string[][], patterns: string[][], more = ''): string =>
 const lint = (entries: string[], rules: string[] = []): string[] =>
   lintAsking(aclOf(aclText(entries, `default_cwd = "/"\n${rules.join('')}`)))
 
-test('what asks is counted: entries, patterns, rules, agents once, and the most that one entry needs', () => {
+test('the report counts entries, patterns, rules and distinct agents that ask, and the highest number of approvals', () => {
   const approvers = (...ids: string[]): string => `approvers = [${ids.map((id) => `{ agent_id = "${id}" }`).join(', ')}]\n`
   const other = 'e5'.repeat(32)
   const acl = aclOf(
@@ -33,7 +33,7 @@ test('what asks is counted: entries, patterns, rules, agents once, and the most 
   assert.deepEqual(Object.values(countAsking(null)), [0, 0, 0, 0, 0])
 })
 
-test('a pattern that is never reached is named with the line that takes its requests', () => {
+test('an ask pattern that never matches gives a warning with the earlier line', () => {
   for (const [commands, patterns, told] of [
     [[['ls', '<INT>']], [['ls', '5']], /ask_patterns\[0\]\.argv: has no effect: line \d+ allows it without approval/],
     [
@@ -63,11 +63,11 @@ test('a pattern that is never reached is named with the line that takes its requ
     assert.equal(warnings.length, 1, JSON.stringify(warnings))
     assert.match(warnings[0] ?? '', told)
   }
-  // A command of a later entry of the pair comes first all the same.
+  // A command of a later entry of the pair also precedes the patterns.
   assert.match(lint([entry([], [['ls', '5']]), entry([['ls', '5']], [])]).join(), /has no effect: line/)
 })
 
-test('patterns that take what no earlier one has are left alone', () => {
+test('an ask pattern that matches new requests gives no warning', () => {
   for (const [commands, patterns] of [
     [[['ls', '5']], [['ls', '<INT>']]],
     [[['ls']], [['ls', '<ANY...>']]],
@@ -99,7 +99,7 @@ test('patterns that take what no earlier one has are left alone', () => {
     )
 })
 
-test('a rule that always asks, and that nothing of the file can be of or an earlier one has, is named', () => {
+test('an always_ask rule that no command can match, or that an earlier rule covers, gives a warning', () => {
   const allowed = [entry([['ls', '-l', '<INT>']], [['df', '<ANY...>']])]
   assert.match(lint(allowed, [always(['sl', '<ANY...>'])]).join(), /always_ask\[0\]\.argv: .*has no effect/)
   assert.match(lint(allowed, [always(['ls', 'srv', 'x'])]).join(), /has no effect/)
@@ -113,6 +113,6 @@ test('a rule that always asks, and that nothing of the file can be of or an earl
     lint(allowed, [always(['ls', '<ANY...>']), always(['ls', '5'])]).join(),
     /always_ask\[1\]\.argv: .*has no effect: line \d+ matches first/,
   )
-  // What cannot be told may be of any rule.
+  // An opaque command may match any rule.
   assert.deepEqual(lint([entry([], [['sh', '<ANY...>']])], [always(['rm', '<ANY...>'])]), [])
 })

@@ -20,7 +20,7 @@ afterEach(() => rm(dir, { recursive: true }))
 
 const put = (text: string): Promise<void> => writeFile(path, text, { mode: 0o600 })
 
-/** Refused with these lines, in this order. */
+/** Asserts that the file is refused with exactly these lines, in this order. */
 const refuses = async (...lines: RegExp[]): Promise<void> =>
   assert.rejects(loadAcl({ path, explicit: false }), (error) => {
     assert.ok(isAppError(error, 'bad_acl'), String(error))
@@ -31,7 +31,7 @@ const refuses = async (...lines: RegExp[]): Promise<void> =>
     return true
   })
 
-test('an enabled file is loaded with where and when', async () => {
+test('an enabled file is loaded with its path, hash and time', async () => {
   await put(aclText([entryText([['true']])], 'default_cwd = "/"'))
   const clock = { now: () => Date.UTC(2026, 4, 1, 9) }
   const { acl, ...rest } = await loadAcl({ path, explicit: true }, clock)
@@ -50,7 +50,7 @@ test('an enabled file is loaded with where and when', async () => {
   })
 })
 
-test('where others may write where the daemon stands, a file that sends programs nowhere else is warned of', async (t) => {
+test('a file without default_cwd gives a warning if others may write the working directory of the daemon', async (t) => {
   const before = process.cwd()
   t.after(() => process.chdir(before))
   const open = join(dir, 'open')
@@ -66,14 +66,14 @@ test('where others may write where the daemon stands, a file that sends programs
   assert.equal(await warningsIn(open, 'default_cwd = "/"'), '')
 })
 
-test('numbers of a file are whole: 7 is a cap and 7.0 is none', async () => {
+test('a limit must be an integer, so that 7 is valid and 7.0 is not', async () => {
   await put(aclText([], 'max_stdin_bytes = 7'))
   assert.equal((await loadAcl({ path, explicit: true })).acl.caps.max_stdin_bytes, 7)
   await put(aclText([], 'max_stdin_bytes = 7.0'))
   await refuses(/exec-acl\.toml:4: exec\.max_stdin_bytes: must be a whole number .*, not 7\.0$/)
 })
 
-test('a disabled file and one without [exec] say so', async () => {
+test('the status shows a disabled file and one without [exec]', async () => {
   await put('[exec]\naudit_log_path = "/a"\n')
   assert.equal((await loadAcl({ path, explicit: true })).status, 'exec_disabled')
   await put('# later\n')
@@ -88,14 +88,14 @@ test('a missing file at the default path disables exec', async () => {
   assert.deepEqual([status, loaded_from, acl.enabled, acl.allow.length], ['acl_missing', path, false, 0])
 })
 
-test('a missing file at a path that was named is refused', async () => {
+test('a missing file at an explicit path is refused', async () => {
   await assert.rejects(
     loadAcl({ path, explicit: true }),
     (error) => isAppError(error, 'bad_acl') && error.message === `cannot read ${path}: no such file`,
   )
 })
 
-test('what is not TOML, not text or not a file is refused', async () => {
+test('a file that is not valid TOML or UTF-8, or is a directory, is refused', async () => {
   await put('[exec\n')
   await refuses(/exec-acl\.toml:1:\d+: /)
   await put('[exec]\nenabled = true\nenabled = true\n')
@@ -107,7 +107,7 @@ test('what is not TOML, not text or not a file is refused', async () => {
   await refuses(/is a directory: name a file/)
 })
 
-test('every problem is on a line of its own', async () => {
+test('every problem has its own line', async () => {
   await put('[exec]\nenabled = 1\nmax_stdout_bytes = 0\n')
   await refuses(
     /exec-acl\.toml:3: exec\.max_stdout_bytes: must be/,
@@ -116,7 +116,7 @@ test('every problem is on a line of its own', async () => {
   )
 })
 
-test('a file that others may write is refused, together with what it says', async () => {
+test('a file that others may write is refused, together with the problems of its content', async () => {
   await put('[exec]\naudit_log_path = "exec.log"\n')
   await chmod(path, 0o666)
   await refuses(/exec-acl\.toml is writable by other users.*chmod go-w/, /exec\.audit_log_path: "exec\.log" must be an absolute path/)
@@ -132,7 +132,7 @@ test('a file in a directory that others may write is refused', async () => {
 })
 
 test(
-  'a file of another user is refused, also behind a link',
+  'a file of another user is refused, even behind a link',
   { skip: process.getuid?.() !== 0 && 'needs root to give a file away' },
   async () => {
     await put('[exec]\naudit_log_path = "/a"\n')
@@ -144,19 +144,19 @@ test(
   },
 )
 
-test('a command whose words are one text is a warning that says how they are written', async () => {
+test('a command line in one string gives a warning that explains the quotes', async () => {
   await put(aclText([entryText([['x0x-no-such-tool -p']])]))
   const { warnings } = await loadAcl({ path, explicit: true })
   assert.match(warnings[0] ?? '', /"x0x-no-such-tool -p" is in no directory of .*; quote each word of a command separately/)
 })
 
-test('a pattern in place of a program is a warning that says that a rule names one', async () => {
+test('a wildcard in a program name gives a warning', async () => {
   await put(aclText([entryText([['/usr/bin/[a-z]*'], ['l?'], ['/usr/bin/{df,du}']])]))
   const { warnings } = await loadAcl({ path, explicit: true })
   for (const at of [0, 1, 2]) assert.match(warnings[at] ?? '', /; wildcards are not allowed in a program name$/)
 })
 
-test('a program that is not installed is a warning with its line', async () => {
+test('a program that is not installed gives a warning with its line', async () => {
   await put(aclText([entryText([['true'], ['x0x-no-such-tool', 'a'], ['x0x-no-such-tool', 'b']])]))
   const { warnings } = await loadAcl({ path, explicit: true })
   assert.equal(warnings.length, 1)

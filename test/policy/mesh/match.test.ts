@@ -17,22 +17,22 @@ const tokensOf = (argv: readonly string[]): PatternToken[] =>
 
 const matches = (pattern: readonly string[], argv: readonly string[]): boolean => firstMismatch(tokensOf(pattern), argv) === null
 
-test('a literal matches itself alone, byte for byte', () => {
+test('a literal matches only itself, byte for byte', () => {
   assert.ok(matches(['systemctl', 'status', 'x0xd'], ['systemctl', 'status', 'x0xd']))
   for (const token of ['x0xD', 'x0xd ', ' x0xd', 'x0xd\0', 'x0x', 'x0xdd', '', 'х0xd', 'x0xd\n'])
     assert.ok(!matches(['systemctl', 'status', 'x0xd'], ['systemctl', 'status', token]), JSON.stringify(token))
 })
 
-test('letters that look alike or compose to the same are different', () => {
+test('letters that look alike or compose to the same text are different', () => {
   assert.ok(!matches(['caf\u00e9'], ['cafe\u0301']))
   assert.ok(!matches(['a'], ['\u0430']))
 })
 
-test('<INT> takes 1 to 999999', () => {
+test('<INT> matches 1 to 999999', () => {
   for (const text of ['1', '9', '10', '12345', '99999', '100000', '999999']) assert.ok(matches(['echo', '<INT>'], ['echo', text]), text)
 })
 
-test('<INT> refuses everything else', () => {
+test('<INT> matches no other text', () => {
   const others = [
     '0',
     '-1',
@@ -57,12 +57,12 @@ test('<INT> refuses everything else', () => {
   for (const text of others) assert.ok(!matches(['echo', '<INT>'], ['echo', text]), JSON.stringify(text))
 })
 
-test('<URL_PATH> takes a path of plain characters', () => {
+test('<URL_PATH> matches a path of plain characters', () => {
   for (const text of ['/', '/health', '/foo/bar', '/a.b', '/a_b-c', '//', '/.', `/${'a'.repeat(256)}`])
     assert.ok(matches(['curl', '<URL_PATH>'], ['curl', text]), text)
 })
 
-test('<URL_PATH> refuses everything else', () => {
+test('<URL_PATH> matches no other text', () => {
   const others = [
     '',
     'health',
@@ -83,7 +83,7 @@ test('<URL_PATH> refuses everything else', () => {
   for (const text of [...others, `/${'a'.repeat(257)}`]) assert.ok(!matches(['curl', '<URL_PATH>'], ['curl', text]), JSON.stringify(text))
 })
 
-test('<URL_PATH> as an ending needs the literal before it and a whole path after it', () => {
+test('<URL_PATH> at the end of a token needs the exact prefix and a whole path', () => {
   const pattern = ['curl', 'http://127.0.0.1:12600<URL_PATH>']
   assert.ok(matches(pattern, ['curl', 'http://127.0.0.1:12600/health']))
   for (const text of [
@@ -100,7 +100,7 @@ test('<URL_PATH> as an ending needs the literal before it and a whole path after
     assert.ok(!matches(pattern, ['curl', text]), text)
 })
 
-test('lengths must be equal: nothing is a prefix of anything', () => {
+test('a pattern matches only an argv of the same length', () => {
   assert.ok(!matches(['git', 'status'], ['git']))
   assert.ok(!matches(['git', 'status'], ['git', 'status', '--exec-path=/tmp']))
   assert.ok(!matches(['git', 'status'], []))
@@ -120,7 +120,7 @@ test('tokens that join to the same text are different', () => {
   assert.ok(!matches(['a b', 'c'], ['a', 'b c']))
 })
 
-test('<INT> and <URL_PATH> are the only templates, <INT> alone and <URL_PATH> alone or at the end', () => {
+test('<INT> and <URL_PATH> are the only templates, and each is valid only in its place', () => {
   for (const [text, reason] of [
     ['<ANY>', /unknown template <ANY>/],
     ['<int>', /unknown template <int>/],
@@ -143,13 +143,13 @@ test('<INT> and <URL_PATH> are the only templates, <INT> alone and <URL_PATH> al
   }
 })
 
-test('half a bracket is a literal', () => {
+test('an unpaired bracket is a literal', () => {
   assert.deepEqual(parseToken('a<b'), { kind: 'literal', text: 'a<b' })
   assert.deepEqual(parseToken('<INT'), { kind: 'literal', text: '<INT' })
   assert.deepEqual(parseToken('URL_PATH>'), { kind: 'literal', text: 'URL_PATH>' })
 })
 
-test('each metacharacter is found in any token, and nothing else is one', () => {
+test('each metacharacter is found in any token, and no other character is one', () => {
   for (const character of [';', '|', '&', '>', '<', '`', '$', '\n', '\0'])
     assert.deepEqual(findMetacharacter(['a', `b${character}c`]), { token: 1, character })
   const plain = Array.from({ length: 0x100 }, (_, code) => String.fromCharCode(code)).filter((char) => !';|&><`$\n\0'.includes(char))
@@ -157,7 +157,7 @@ test('each metacharacter is found in any token, and nothing else is one', () => 
   assert.equal(findMetacharacter(plain), null)
 })
 
-test('the first mismatch is the first token that differs, or where one side ends', () => {
+test('the first mismatch is the first token that differs, or the end of the shorter side', () => {
   const tokens = tokensOf(['a', '<INT>', 'c'])
   assert.equal(firstMismatch(tokens, ['a', '5', 'c']), null)
   assert.equal(firstMismatch(tokens, ['x', 'y', 'z']), 0)
@@ -166,7 +166,7 @@ test('the first mismatch is the first token that differs, or where one side ends
   assert.equal(firstMismatch(tokens, ['a', '5', 'c', 'd']), 3)
 })
 
-test('no template matches a token that begins with a dash', () => {
+test('property: a template never matches a token that begins with a dash', () => {
   fc.assert(
     fc.property(fc.constantFrom('<INT>', '<URL_PATH>'), fc.string({ unit: 'binary' }), (template, rest) => {
       assert.ok(!matches(['tool', template], ['tool', `-${rest}`]))
@@ -175,7 +175,7 @@ test('no template matches a token that begins with a dash', () => {
   )
 })
 
-test('a matching argv equals its pattern token for token but for the templates', () => {
+test('property: a matching argv equals its pattern token by token, except for templates', () => {
   const piece = fc.constantFrom('a', 'b', '', '-', '/', '/a', '..', '1', '0', '12', '<INT>', '<URL_PATH>', 'p<URL_PATH>', 'p/', 'p/a', 'p')
   const isPattern = (text: string): boolean => typeof parseToken(text) !== 'string'
   let matched = 0
@@ -196,7 +196,7 @@ test('a matching argv equals its pattern token for token but for the templates',
   assert.ok(matched > 30, `only ${matched} of the cases matched`)
 })
 
-test('the shape that a JSON schema has of <URL_PATH> is the template itself', () => {
+test('property: the regular expression of the JSON schema matches the same texts as <URL_PATH>', () => {
   const path = fc
     .array(fc.constantFrom('/', '.', '..', 'a', 'Z', '9', '_', '-', ' ', '\n', 'é', '?'), { maxLength: 8 })
     .map((parts) => `/${parts.join('')}`)
@@ -208,7 +208,7 @@ test('the shape that a JSON schema has of <URL_PATH> is the template itself', ()
     both(text)
 })
 
-test('two patterns overlap where some argv fits both', () => {
+test('two patterns overlap if some argv matches both', () => {
   const both = (one: string, other: string): boolean => overlap(tokensOf(['x', one]), tokensOf(['x', other]))
   const pairs: readonly (readonly [string, string, boolean])[] = [
     ['a', 'a', true],
@@ -238,7 +238,7 @@ test('two patterns overlap where some argv fits both', () => {
   assert.equal(overlap(tokensOf(['x']), tokensOf(['x', 'y'])), false)
 })
 
-test('patterns that one argv fits overlap, whatever they are', () => {
+test('property: two patterns that one argv matches overlap', () => {
   const part = fc.constantFrom(
     'a',
     '7',

@@ -5,17 +5,17 @@ import { test } from 'node:test'
 import { DEFAULT_CAPS } from '../../../src/policy/mesh/acl.ts'
 import { ALICE, aclOf, aclText, commandText, entryText, LAPTOP, readText } from '../../support/acl-text.ts'
 
-/** The text has exactly this one problem, at this place. */
+/** Asserts that the text has exactly this problem, at this place. */
 const hasProblem = (text: string, problem: RegExp): void => {
   const { problems } = readText(text)
   assert.equal(problems.length, 1, problems.join('\n') || 'no problem found')
   assert.match(problems[0] ?? '', problem)
 }
 
-/** A valid file with this line in `[exec]`, which is its line 4. */
+/** A valid file with this line in `[exec]`, as line 4 of the file. */
 const withKey = (line: string): string => aclText([entryText([['true']])], line)
 
-test('a well-formed file says what it says', () => {
+test('a valid file is read with all its keys', () => {
   const acl = aclOf(
     aclText(
       [
@@ -48,11 +48,11 @@ test('a well-formed file says what it says', () => {
   assert.deepEqual(entry?.commands[1]?.tokens, [{ kind: 'literal', text: 'journalctl' }, { kind: 'literal', text: '-n' }, { kind: 'int' }])
 })
 
-test('exec is off unless the file says so', () => {
+test('exec is disabled unless the file enables it', () => {
   assert.equal(aclOf('[exec]\naudit_log_path = "/a"').enabled, false)
 })
 
-test('the caps of a file that names none are the documented ones', () => {
+test('a file without limits gets the documented ones', () => {
   assert.deepEqual(aclOf('[exec]\naudit_log_path = "/a"').caps, {
     max_stdout_bytes: 16_777_216,
     max_stderr_bytes: 16_777_216,
@@ -66,11 +66,11 @@ test('the caps of a file that names none are the documented ones', () => {
   })
 })
 
-test('a file without [exec] has no ACL and no problem', () => {
+test('a file without [exec] gives no ACL and no problem', () => {
   assert.deepEqual(readText('# nothing yet\n'), { acl: null, problems: [], warnings: [] })
 })
 
-test('an ACL cannot be changed once it is read', () => {
+test('an ACL cannot be changed after it is read', () => {
   const acl = aclOf(withKey('default_cwd = "/"'))
   const tries = [
     () => Object.assign(acl, { enabled: false }),
@@ -83,7 +83,7 @@ test('an ACL cannot be changed once it is read', () => {
   for (const change of tries) assert.throws(change, TypeError)
 })
 
-test('an unknown key is a problem wherever it stands', () => {
+test('an unknown key is a problem in every table', () => {
   hasProblem(
     '[exec]\naudit_log_path = "/a"\n[server]\nport = 1',
     /^acl\.toml:3: server: unknown key; the ACL has only \[exec\]\. Settings of the daemon are in config\.toml$/,
@@ -113,7 +113,7 @@ test('a missing required key is a problem that names it', () => {
   )
 })
 
-test('an id is 64 lower-case hex digits and nothing else', () => {
+test('an ID must be exactly 64 lower-case hex digits', () => {
   for (const id of [
     'abc',
     '',
@@ -134,7 +134,7 @@ test('an id is 64 lower-case hex digits and nothing else', () => {
   hasProblem(aclText([entryText([['true']], { agent_id: 7 })]), /exec\.allow\[0\]\.agent_id: must be 64 lower-case hex digits, not 7/)
 })
 
-test('a cap is a whole number above zero; that of stdin may be zero, and is no more than a Request can sign', () => {
+test('a limit is a positive integer, and only that of stdin may be zero', () => {
   for (const key of Object.keys(DEFAULT_CAPS)) {
     const [least, first] = key === 'max_stdin_bytes' ? ['0', '-1'] : ['1', '0']
     for (const [value, shown] of [
@@ -160,7 +160,7 @@ test('a cap is a whole number above zero; that of stdin may be zero, and is no m
   }
 })
 
-test('stdin of a command is open unless it says false', () => {
+test('stdin of a command is open unless the file sets it to false', () => {
   const command = (line: string): string => aclText([`${entryText([['cat']])}${line}\n`])
   for (const [line, open] of [
     ['', true],
@@ -171,7 +171,7 @@ test('stdin of a command is open unless it says false', () => {
   hasProblem(command('stdin = 0'), /commands\[0\]\.stdin: must be true or false, not 0$/)
 })
 
-test('the largest cap is exact and one more is a problem', () => {
+test('the largest limit is read exactly, and one more is a problem', () => {
   assert.equal(aclOf(withKey('max_stdout_bytes = 9007199254740991')).caps.max_stdout_bytes, Number.MAX_SAFE_INTEGER)
   hasProblem(withKey('max_stdout_bytes = 9007199254740992'), /max_stdout_bytes: must be a whole number from 1 to 9007199254740991/)
   assert.equal(aclOf(withKey('max_duration_secs = 9007199254740')).caps.max_duration_secs, 9_007_199_254_740)
@@ -180,7 +180,7 @@ test('the largest cap is exact and one more is a problem', () => {
   hasProblem(withKey('max_duration_secs = 9007199254741'), /max_duration_secs: must be a whole number from 1 to 9007199254740,/)
 })
 
-test('an agent may not have more runs than all together', () => {
+test('the limit of runs per agent may not exceed the total', () => {
   hasProblem(
     withKey('max_concurrent_per_agent = 3\nmax_concurrent_total = 2'),
     /:4: exec\.max_concurrent_per_agent: is 3, more than max_concurrent_total \(2\)/,
@@ -189,11 +189,11 @@ test('an agent may not have more runs than all together', () => {
   aclOf(withKey('max_concurrent_per_agent = 2\nmax_concurrent_total = 2'))
 })
 
-test('a lower total lowers what an agent gets where the file does not say', () => {
+test('a lower total reduces the default limit per agent', () => {
   assert.equal(aclOf(withKey('max_concurrent_total = 2')).caps.max_concurrent_per_agent, 2)
 })
 
-test('a warning threshold above its cap is a problem; at the cap it is none', () => {
+test('a warning threshold may equal its limit, but not exceed it', () => {
   hasProblem(
     withKey('max_stdout_bytes = 10\nwarn_stdout_bytes = 11'),
     /:5: exec\.warn_stdout_bytes: is 11, above its limit max_stdout_bytes \(10\)/,
@@ -202,13 +202,13 @@ test('a warning threshold above its cap is a problem; at the cap it is none', ()
   assert.equal(aclOf(withKey('max_stderr_bytes = 10\nwarn_stderr_bytes = 10')).caps.warn_stderr_bytes, 10)
 })
 
-test('a threshold that is not given follows its cap down to half of it', () => {
+test('a default threshold is at most 50 percent of its limit', () => {
   const { caps } = aclOf(withKey('max_stdout_bytes = 11\nmax_stderr_bytes = 1\nmax_duration_secs = 30'))
   assert.deepEqual([caps.warn_stdout_bytes, caps.warn_stderr_bytes, caps.warn_duration_secs], [5, 1, 15])
   assert.equal(aclOf(withKey('max_stdout_bytes = 1000000000')).caps.warn_stdout_bytes, DEFAULT_CAPS.warn_stdout_bytes)
 })
 
-test('an entry may lower a cap', () => {
+test('an entry may lower a limit', () => {
   const keys = { max_duration_secs: 30, max_stdout_bytes: 1000, warn_stdout_bytes: 1000, max_stdin_bytes: 1 }
   const limits = aclOf(aclText([entryText([['true']], keys)])).allow[0]?.limits
   assert.deepEqual(limits, {
@@ -222,12 +222,12 @@ test('an entry may lower a cap', () => {
   })
 })
 
-test('an entry keeps the thresholds of [exec] where it keeps the caps', () => {
+test('an entry keeps the thresholds of [exec] if it keeps the limits', () => {
   const acl = aclOf(aclText([entryText([['true']])], 'max_stdout_bytes = 10\nwarn_stdout_bytes = 9'))
   assert.equal(acl.allow[0]?.limits.warn_stdout_bytes, 9)
 })
 
-test('an entry may not raise a cap or a threshold', () => {
+test('an entry may not raise a limit or a threshold', () => {
   for (const [key, cap] of [
     ['max_stdout_bytes', 16_777_216],
     ['max_stderr_bytes', 16_777_216],
@@ -249,21 +249,21 @@ test('an entry may not raise a cap or a threshold', () => {
   )
 })
 
-test('a threshold of an entry may not exceed the cap of that entry', () => {
+test('a threshold of an entry may not exceed the limit of that entry', () => {
   hasProblem(
     aclText([entryText([['true']], { max_stdout_bytes: 10, warn_stdout_bytes: 11 })]),
     /exec\.allow\[0\]\.warn_stdout_bytes: is 11, above its limit max_stdout_bytes \(10\)/,
   )
 })
 
-test('an entry lists at least one command and a command at least a program', () => {
+test('an entry needs at least one command, and a command needs a program', () => {
   hasProblem(aclText([entryText([])]), /^acl\.toml:5: exec\.allow\[0\]\.commands: has no command/)
   hasProblem(aclText([entryText([]), 'commands = []\n']), /^acl\.toml:9: exec\.allow\[0\]\.commands: has no command/)
   hasProblem(aclText([entryText([[]])]), /^acl\.toml:10: exec\.allow\[0\]\.commands\[0\]\.argv: is empty/)
   hasProblem(aclText([entryText([['']])]), /exec\.allow\[0\]\.commands\[0\]\.argv\[0\]: is empty/)
 })
 
-test('a template is one of the two, in its place, and not the program', () => {
+test('an unknown or misplaced template is a problem, and so is a template as the program', () => {
   hasProblem(
     aclText([entryText([['true'], ['echo', '<ANY>']])]),
     /^acl\.toml:12: exec\.allow\[0\]\.commands\[1\]\.argv\[1\]: unknown template <ANY>/,
@@ -277,18 +277,18 @@ test('a template is one of the two, in its place, and not the program', () => {
     )
 })
 
-test('a program is a bare name or an absolute path', () => {
+test('a program must be a bare name or an absolute path', () => {
   for (const program of ['./tool', 'bin/tool', '../tool', '~/tool'])
     hasProblem(aclText([entryText([[program]])]), /argv\[0\]: "[^"]*" must be an absolute path or a bare name/)
 })
 
-test('paths are absolute', () => {
+test('paths must be absolute', () => {
   hasProblem('[exec]\naudit_log_path = "exec.log"', /^acl\.toml:2: exec\.audit_log_path: "exec\.log" must be an absolute path$/)
   hasProblem('[exec]\naudit_log_path = ""', /^acl\.toml:2: exec\.audit_log_path: is empty$/)
   hasProblem(withKey('default_cwd = "lib"'), /^acl\.toml:4: exec\.default_cwd: "lib" must be an absolute path$/)
 })
 
-test('a value of another type is a problem that says what it is', () => {
+test('a value of another type is a problem that shows the value', () => {
   hasProblem('[exec]\naudit_log_path = 5', /:2: exec\.audit_log_path: must be a string, not 5/)
   hasProblem('[exec]\naudit_log_path = "/a"\nenabled = "true"', /:3: exec\.enabled: must be true or false, not "true"/)
   hasProblem('[exec]\naudit_log_path = "/a"\nenabled = 1', /:3: exec\.enabled: must be true or false, not 1/)
@@ -314,7 +314,7 @@ test('a value of another type is a problem that says what it is', () => {
   hasProblem(aclText([entryText([['true']], { description: 5 })]), /description: must be a string, not 5/)
 })
 
-test('a description that could play tricks on a terminal is a problem', () => {
+test('a description with control characters is a problem', () => {
   hasProblem(
     aclText([entryText([['true']], { description: 'a\u001b[2Jb' })]),
     /exec\.allow\[0\]\.description: contains a control or invisible character/,
@@ -322,12 +322,12 @@ test('a description that could play tricks on a terminal is a problem', () => {
   hasProblem(aclText([entryText([['true']], { description: 'a\nb' })]), /description: contains a control or invisible character/)
 })
 
-test('an entry without a description goes by its place', () => {
+test('an entry without a description is named by its place', () => {
   const text = aclText([`[[exec.allow]]\nagent_id = "${ALICE}"\nmachine_id = "${LAPTOP}"\n${commandText(['true'])}`])
   assert.equal(aclOf(text).allow[0]?.description, 'allow[0]')
 })
 
-test('a disabled file is held to the same rules', () => {
+test('a disabled file must meet the same rules', () => {
   const text = `[exec]\nenabled = false\naudit_log_path = "/a"\nmax_stdout_bytes = 0\n${entryText([['echo', '<ANY>']], { agent_id: 'abc' })}`
   assert.equal(readText(text).problems.length, 3)
 })
@@ -352,7 +352,7 @@ test('all problems are reported, not only the first', () => {
   ])
 })
 
-test('a literal that every request is refused for is a warning', () => {
+test('a literal with a metacharacter gives a warning, because such a request is always refused', () => {
   const { problems, warnings } = readText(
     aclText([
       entryText([
@@ -367,7 +367,7 @@ test('a literal that every request is refused for is a warning', () => {
   assert.match(warnings[1] ?? '', /contains "\$"/)
 })
 
-test('the example file that ships is valid and disabled', async () => {
+test('the packaged example file is valid and disabled', async () => {
   const text = await readFile(new URL('../../../deploy/exec-acl.toml', import.meta.url), 'utf8')
   const acl = aclOf(text)
   assert.equal(acl.enabled, false)

@@ -10,7 +10,7 @@ import { tempDir } from '../../support/temp-dir.ts'
 
 const suggested = (argv: readonly string[]): string => entryText({ agent_id: ALICE, machine_id: LAPTOP, description: 'alice' }, argv)
 
-test('what no entry can allow says why', () => {
+test('a request that no entry can allow is reported with the reason', () => {
   for (const [argv, why] of [
     [[], /it has no program/],
     [['', 'x'], /its program is neither an absolute path nor a bare name/],
@@ -24,12 +24,12 @@ test('what no entry can allow says why', () => {
   assert.equal(unsuggestable(['/usr/bin/df', '-h']), null)
 })
 
-test('a program that can be bent to more is named, and one that cannot is not', () => {
+test('the suggestion warns about opaque programs only', () => {
   assert.match(suggestionWarnings(['less', 'x']).join('\n'), /^less may start other programs/)
   assert.deepEqual([suggestionWarnings(['df', '-h']), suggestionWarnings([])], [[], []])
 })
 
-test('a command line in quotes is suggested as a comment, with the words that were meant', () => {
+test('a command line in one word is suggested as a comment, with the words it probably meant', () => {
   for (const line of ['df -h', '/usr/bin/df  -h']) {
     assert.match(
       suggestionWarnings([line]).join('\n'),
@@ -41,7 +41,7 @@ test('a command line in quotes is suggested as a comment, with the words that we
   assert.doesNotMatch(suggested(['echo', 'a b']), /#/)
 })
 
-test('what a stranger asked for stands in the entry as ASCII that shows itself: nothing turns, hides or steers', () => {
+test('the suggested entry for an unlisted peer is plain ASCII, without hidden or control characters', () => {
   const argv = ['cat', '/srv/\u202egol.txt', '\u009b2Jx', '\u{e0041}', 'p\u0430yments', '\u007f\u001b[2K', '"]\\']
   const text = suggested(argv)
   assert.match(text, /^[ -~\n]+$/)
@@ -51,7 +51,7 @@ test('what a stranger asked for stands in the entry as ASCII that shows itself: 
   )
 })
 
-test('whatever is suggested is read as exactly that argv for that pair, without stdin', () => {
+test('property: a suggested entry allows exactly that argv for that pair, without stdin', () => {
   const token = fc.oneof(fc.string({ unit: 'binary', maxLength: 6 }), fc.constantFrom('-h', '"', '\\', "'''", '#', ']', '<INT', 'e\u0301'))
   let made = 0
   fc.assert(
@@ -64,7 +64,7 @@ test('whatever is suggested is read as exactly that argv for that pair, without 
         acl.allow[0]?.commands.map(({ argv: read, stdin }) => [read, stdin]),
         [[argv, false]],
       )
-      // The requester is told of it, so that `x0x acl mine` and the tools of `x0x mcp --rules` have it.
+      // The entry is discoverable, so that `x0x acl mine` and the tools of `x0x mcp --rules` show it to the requester.
       assert.equal(acl.allow[0]?.discoverable, true)
       assert.ok(isListed({ argv, detached: false }, { agentId: ALICE, machineId: LAPTOP }, acl))
       for (const [other, agentId] of [
@@ -96,14 +96,14 @@ test('a file command is suggested as the smallest table that allows it', () => {
   assert.deepEqual(suggestionWarnings(write), ['the entry allows all files below "/srv/app", not only this one'])
 })
 
-test('a command on a directory of this machine is suggested with this directory as the root', async (t) => {
+test('a command for a directory of this machine is suggested with that directory as the root', async (t) => {
   const dir = await tempDir(t)
   const tableOf = (argv: readonly string[]): unknown => {
     const [{ root, read, write, create_dirs } = {}] = aclOf(aclText([suggested(argv)])).allow[0]?.files ?? []
     return { root, read, write, create_dirs }
   }
   assert.deepEqual(tableOf(['@stat', dir]), { root: dir, read: true, write: false, create_dirs: false })
-  // A copy to a directory without a slash reads that it is one.
+  // A copy to a directory without a trailing slash must read that it is a directory.
   for (const argv of [
     ['@upload', dir, `upload=${'0'.repeat(32)}`],
     ['@write', dir, `upload=${'0'.repeat(32)}`, 'offset=0'],
@@ -117,18 +117,18 @@ test('a command on a directory of this machine is suggested with this directory 
   })
 })
 
-test('a look at a path, which is the first command of a copy, says what a copy would need', () => {
+test('a stat command, the first command of a copy, gives a hint which right a copy needs', () => {
   assert.match(suggestionWarnings(['@stat', '/srv/app/x']).join('\n'), /to allow copies to it, add write = true$/)
 })
 
-test('a table of all files, or of no valid file command, is not suggested', () => {
+test('a table for all files, or for an invalid file command, is not suggested', () => {
   assert.match(unsuggestable(['@read', '/x', 'offset=0', 'length=5']) ?? '', /the root would be "\/"/)
   assert.match(unsuggestable(['@list', '/']) ?? '', /the root would be "\/"/)
   for (const argv of [['@read', '/srv/../x'], ['@what', '/srv/x'], ['@']])
     assert.equal(unsuggestable(argv), 'it is not a valid file command')
 })
 
-test('the path of a suggested table is ASCII that shows itself', () => {
+test('the path in a suggested table is plain ASCII without hidden characters', () => {
   const text = suggested(['@list', '/srv/\u202egol/p\u0430y"'])
   assert.match(text, /^[ -~\n]+$/)
 })

@@ -15,7 +15,7 @@ import { execDetachRules } from '../../../src/protocol/wire/exec.ts'
 import { MAX_DESCRIPTION_BYTES, MAX_FRAME_DATA, MAX_RULES } from '../../../src/protocol/limits/wire.ts'
 import { aclOf, aclText, alice, asking, ELSEWHERE, entryText, filesText, MALLORY, readText } from '../../support/acl-text.ts'
 
-/** One discoverable entry of ALICE on LAPTOP. */
+/** A discoverable entry of ALICE on LAPTOP. */
 const told = (commands: readonly (readonly string[])[], keys: Record<string, string | number> = {}): string =>
   entryText(commands, keys).replace('[[exec.allow]]\n', '[[exec.allow]]\ndiscoverable = true\n')
 
@@ -30,7 +30,7 @@ const rulesOf = async (acl: Acl, principal = alice): Promise<TellableRules> => {
 
 const argvs = ({ rules }: TellableRules): (readonly string[])[] => rules.map(({ argv }) => argv)
 
-test('an entry is told with its templates, its description and the caps that count, and no other entry is', async () => {
+test('the answer lists only discoverable entries, with templates, description and limits in force', async () => {
   const text = aclText(
     [
       entryText([['secret', 'one']]),
@@ -63,7 +63,7 @@ test('an entry is told with its templates, its description and the caps that cou
   })
 })
 
-test('only the commands that a request comes to are told: none behind a wider one, told of or not, and none that can never run', async () => {
+test('the answer lists only commands that a request can reach and that can run', async () => {
   const wide = entryText([['echo', '<INT>']])
   const acl = aclOf(
     aclText([
@@ -78,7 +78,7 @@ test('only the commands that a request comes to are told: none behind a wider on
   assert.deepEqual(argvs(await rulesOf(acl)), [['echo', '7'], ['echo', 'x'], ['ls']])
 })
 
-test('of a template that an earlier, narrower command shares a request with, the least caps of both are told', async () => {
+test('a template that overlaps an earlier, narrower command is listed with the lower limits of both', async () => {
   const wide = told([['sleep', '<INT>'], ['sleep', 'x<URL_PATH>'], ['sleep']], { max_stdout_bytes: 50, max_stdin_bytes: 5 })
   const capsTold = async (...narrow: string[]): Promise<unknown[]> =>
     (await rulesOf(aclOf(aclText([...narrow, wide])))).rules
@@ -109,7 +109,7 @@ test('of a template that an earlier, narrower command shares a request with, the
   assert.equal((await rulesOf(later)).rules[0]?.timeout_ms, 300_000)
 })
 
-test('a long file is read in turns with what else there is to do, once for all who ask', async () => {
+test('a long file is read in slices between other work, and once for simultaneous requests', async () => {
   let now = 0
   const book = bookOf(aclOf(aclText([told(Array.from({ length: 200 }, (_, at) => ['echo', `n${at}`, '<INT>']))])), {
     monotonic: () => now++,
@@ -129,7 +129,7 @@ test('a long file is read in turns with what else there is to do, once for all w
   assert.ok(rounds > 15, `${rounds}`)
 })
 
-test('nothing to tell looks the same for a pair that is not listed, an entry that is not discoverable, and exec that is off', async () => {
+test('the answer is equally empty for an unlisted pair, an entry that is not discoverable, and disabled exec', async () => {
   const empty = { rules: [], left_out: 0 }
   const acl = aclOf(aclText([told([['uptime']])]))
   assert.deepEqual(await rulesOf(acl, { ...alice, agent_id: MALLORY }), empty)
@@ -138,7 +138,7 @@ test('nothing to tell looks the same for a pair that is not listed, an entry tha
   assert.deepEqual(await rulesOf(aclOf(aclText([told([['uptime']])]).replace('enabled = true', 'enabled = false'))), empty)
 })
 
-test('another machine of an agent that was told is told nothing', async () => {
+test('a requester on another machine of a listed agent gets an empty answer', async () => {
   const book = bookOf(aclOf(aclText([told([['uptime']])])))
   const listed = async (machine_id: string): Promise<number> => {
     const rules = await book.rulesOf({ ...alice, machine_id })
@@ -147,7 +147,7 @@ test('another machine of an agent that was told is told nothing', async () => {
   assert.deepEqual([await listed(alice.machine_id), await listed(ELSEWHERE), await listed(alice.machine_id)], [1, 0, 1])
 })
 
-test('a sender that is not verified or not trusted is denied alike, whatever the file says', () => {
+test('an unverified or untrusted sender is denied, with any ACL', () => {
   for (const acl of [aclOf(aclText([told([['uptime']])])), aclOf(aclText([]).replace('enabled = true', 'enabled = false'))])
     for (const [principal, reason] of [
       [{ ...alice, verified: false }, 'unverified_sender'],
@@ -160,7 +160,7 @@ test('a sender that is not verified or not trusted is denied alike, whatever the
     }
 })
 
-test('what does not fit one answer is left out and counted, and what is left fits a frame', async () => {
+test('rules that exceed the size of an answer are left out and counted, and the rest fits a frame', async () => {
   const many = Array.from({ length: 300 }, (_, at) => ['echo', `n${at}`])
   const first = await rulesOf(aclOf(aclText([told(many)])))
   assert.deepEqual([first.rules.length, first.left_out], [MAX_RULES, 44])
@@ -202,10 +202,10 @@ const capped = fc.record({
     max_stdin_bytes: fc.integer({ min: 0, max: 5 }),
   }),
 })
-/** Each fits several of the tokens above. */
+/** Words that match several of the tokens above. */
 const words = fc.constantFrom('a', '7', '8', '/x', '/y', 'p/x', 'p/x/x', 'p/y')
 
-test('every request that fits a rule that was told is permitted with at least the caps that were told', async () => {
+test('property: each request that matches a listed rule is permitted with at least the listed limits', async () => {
   const env = scrubbedEnvironment('/home/x0x')
   let fitting = 0
   let elsewhere = 0
@@ -283,10 +283,10 @@ test('discoverable and description are read strictly, with file, line and key', 
   assert.match(problemsOf('description = ""').join(), /is empty/)
 })
 
-/** The entry of `told`, with tables of files. */
+/** The discoverable entry of `told`, with files tables. */
 const toldFiles = (tables: string, commands: readonly (readonly string[])[] = []): string => told(commands) + tables
 
-test('files are told as rules of their roots, after the commands of the entry', async () => {
+test('files are listed as rules of their roots, after the commands of the entry', async () => {
   const both = filesText('/srv/app', { write: true, max_file_bytes: 5 })
   const { rules, left_out } = await rulesOf(
     aclOf(aclText([toldFiles(both, [['uptime']]), entryText([]) + filesText('/secret'), toldFiles(filesText('/'))])),
@@ -311,7 +311,7 @@ test('files are told as rules of their roots, after the commands of the entry', 
   assert.deepEqual(rules[2], { argv: ['@write', '/srv/app/'], ...caps, max_stdin_bytes: chunk })
 })
 
-test('a root below an earlier one is not told, and the shortest time of all tables below a root is', async () => {
+test('a root below an earlier one is not listed, and the shortest time of the tables below a root is', async () => {
   assert.deepEqual(
     argvs(await rulesOf(aclOf(aclText([entryText([]) + filesText('/srv'), toldFiles(filesText('/srv/app', { write: true }))])))),
     [['@write', '/srv/app/']],
@@ -328,7 +328,7 @@ test('a root below an earlier one is not told, and the shortest time of all tabl
   )
 })
 
-test('a root that a requester cannot read as a rule is left out and counted', async () => {
+test('a root that looks like a template or contains a metacharacter is left out and counted', async () => {
   for (const root of ['/srv/<INT>', '/srv/a;b', '/srv/<URL_PATH>', '/srv/$HOME']) {
     const answer = await rulesOf(aclOf(aclText([toldFiles(filesText(root) + filesText('/a'))])))
     assert.deepEqual([argvs(answer), answer.left_out], [[['@read', '/a/']], 1], root)

@@ -14,7 +14,7 @@ import { tempDir } from '../../support/temp-dir.ts'
 const TERMINAL = { columns: 132, rows: 50, term: 'xterm-256color' }
 const ENV = { PATH: '/usr/bin:/bin', TERM: 'none' }
 
-/** One command, `true`, with these lines. */
+/** A file with one command, `true`, with these lines. */
 const text = (lines: string): string => aclText([entryText([['true']]) + lines])
 const ALLOWED = aclOf(text('terminal = true\n'))
 const REFUSED = aclOf(text(''))
@@ -22,7 +22,7 @@ const REFUSED = aclOf(text(''))
 const decide = (acl: typeof ALLOWED, more: Parameters<typeof asking>[1]): Verdict =>
   authorize(asking(['true'], more), alice, { acl, slots: new Slots(acl.caps), env: ENV })
 
-test('terminal is false without the key, and must be true or false', () => {
+test('terminal is false by default, and must be true or false', () => {
   assert.equal(REFUSED.allow[0]?.commands[0]?.terminal, false)
   assert.equal(aclOf(text('terminal = false\n')).allow[0]?.commands[0]?.terminal, false)
   assert.equal(ALLOWED.allow[0]?.commands[0]?.terminal, true)
@@ -35,7 +35,7 @@ test('terminal is false without the key, and must be true or false', () => {
   }
 })
 
-test('only a command with terminal = true runs on one, with its size and TERM, and it also runs without', () => {
+test('only a command with terminal = true runs on a terminal, with its size and TERM', () => {
   const denied = decide(REFUSED, { terminal: TERMINAL })
   assert.deepEqual([denied.kind, denied.kind === 'denied' && denied.reason], ['denied', 'terminal_not_allowed'])
   const onTerminal = decide(ALLOWED, { terminal: TERMINAL })
@@ -71,7 +71,7 @@ test('an ACL with a terminal is wider, and one without it is narrower', () => {
   assert.deepEqual([isListed(run, pair, ALLOWED), isListed(run, pair, REFUSED)], [true, false])
 })
 
-test('an ACL that records less, or lets nobody look on, is wider, and a permit says both', () => {
+test('an ACL that records less or allows no watching is wider, and a permit contains both keys', () => {
   const [both, record] = [aclOf(text('terminal = true\nrecord = true\nwatch = true\n')), aclOf(text('terminal = true\nrecord = true\n'))]
   assert.equal(compareAcl(ALLOWED, both).verdict, 'narrows')
   assert.match(compareAcl(both, record).more[0]?.why ?? '', /^watch is no longer true$/)
@@ -86,7 +86,7 @@ test('an ACL that records less, or lets nobody look on, is wider, and a permit s
   assert.deepEqual([listed(true), listed(false), listed(false, ALLOWED)], [true, false, true])
 })
 
-test('acl explain answers for a terminal', () => {
+test('acl explain reports whether a command may run on a terminal', () => {
   const of = { agent_id: ALICE, machine_id: LAPTOP, argv: ['true'], terminal: true }
   assert.equal(explain({ acl: ALLOWED, ...of }).allowed, true)
   assert.equal(explain({ acl: REFUSED, ...of }).reason, 'terminal_not_allowed')
@@ -94,7 +94,7 @@ test('acl explain answers for a terminal', () => {
   assert.match(explanationText(explained, ['true']), /^terminal allowed, runs are recorded, operators may look on$/m)
 })
 
-test('acl check warns about each program on a terminal that may run others', async (t) => {
+test('acl check warns about each opaque program on a terminal', async (t) => {
   const file = join(await tempDir(t), 'acl.toml')
   const commands = [['less', '/etc/motd'], ['htop'], ['uptime'], ['true']].map((argv) => `${entryText([argv])}terminal = true\n`)
   await writeFile(file, aclText(commands), { mode: 0o600 })

@@ -31,7 +31,7 @@ const resolved = (fields: Partial<SettingSources> = {}): ResolvedExec => {
   return result
 }
 
-test('O1 O5: what nobody says is the sandbox; of this host nothing, and on a miss somebody is asked', () => {
+test('O1 O5: the default is the sandbox, and on this host or a node the default denies everything', () => {
   const { host, security, ask, ask_fallback, node } = resolved()
   assert.deepEqual(
     { host, security, ask, ask_fallback, node },
@@ -40,7 +40,7 @@ test('O1 O5: what nobody says is the sandbox; of this host nothing, and on a mis
   for (const other of ['gateway', 'node'] as const) assert.equal(resolved({ global: set({ host: other }) }).security, 'deny')
 })
 
-test('O4 O6: host, security, ask and node come each from the first place that says it', () => {
+test('O4 O6: host, security, ask and node each come from the first place that sets them', () => {
   const all = resolved({
     session: set({ ask: 'off' }),
     agent: set({ ask: 'always', security: 'full' }),
@@ -60,7 +60,7 @@ test('O4 O6: host, security, ask and node come each from the first place that sa
   )
 })
 
-test('B23: a call narrows, and what it wishes beyond is cut and told', () => {
+test('B23: a call can only narrow settings, and the result lists each wider preference that was cut', () => {
   const configured = set({ host: 'gateway', security: 'allowlist', ask: 'on-miss', ask_fallback: 'allowlist' })
   const wide = resolved({ parameter: set({ security: 'full', ask: 'off', ask_fallback: 'full' }), global: configured })
   assert.deepEqual([wide.security, wide.ask, wide.ask_fallback], ['allowlist', 'on-miss', 'allowlist'])
@@ -72,7 +72,7 @@ test('B23: a call narrows, and what it wishes beyond is cut and told', () => {
   assert.deepEqual([narrow.security, narrow.ask, narrow.ask_fallback, narrow.cuts], ['deny', 'always', 'deny', []])
 })
 
-test('a call chooses the configured host, the sandbox, and what the configuration opens', () => {
+test('a call can choose the configured host, the sandbox, or a host that the configuration allows', () => {
   const choose = (host: ExecSettings['host'], fields: Partial<SettingSources> = {}): string => {
     const result = resolveExec(places({ parameter: set({ host }), ...fields }))
     return result.kind === 'resolved' ? result.host : `refused ${result.allowed.join(' ')}`
@@ -92,7 +92,7 @@ test('a call chooses the configured host, the sandbox, and what the configuratio
   )
 })
 
-test('a bound node stays, and without one a call names its own', () => {
+test('a call cannot change a configured node, and may name one if none is configured', () => {
   const to = (node: string, global: ExecSettings): string => {
     const result = resolveExec(places({ parameter: set({ node }), global }))
     return result.kind === 'resolved' ? String(result.node) : result.kind
@@ -102,7 +102,7 @@ test('a bound node stays, and without one a call names its own', () => {
   assert.equal(to('carol', set({ host: 'node' })), 'carol')
 })
 
-test('B27: the row of an agent widens nothing for a caller that chooses its own name', () => {
+test('B27: the row of an agent widens nothing for a client that chose its own label', () => {
   const sandbox = {} as ToolsSettings['sandbox']
   const row = (fields: Partial<ExecSettings>): ToolsSettings['defaults'] => ({ ...set(fields), allowed_hosts: ['node'] })
   const tools = (own: Partial<ExecSettings>, all: Partial<ExecSettings>): ToolsSettings => ({
@@ -142,10 +142,10 @@ const anyOverride = fc.record({
 })
 
 const SETTINGS = ['host', 'security', 'ask', 'ask_fallback', 'node'] as const
-/** What a setting of an override, or of a table, is allowed to change. */
+/** The settings that a key of an override or a table may change. */
 const TOUCHES: Readonly<Record<string, readonly string[]>> = { elevated: ['host', 'security', 'ask'] }
 
-test('O4 O7: whatever is set anywhere changes itself alone: nothing that is narrower elsewhere becomes wider by it', () => {
+test('O4 O7: property: a change of one setting never changes another one', () => {
   const layers = fc.record({
     byId: fc.option(anyOverride),
     byName: fc.option(anyOverride),
@@ -172,7 +172,7 @@ test('O4 O7: whatever is set anywhere changes itself alone: nothing that is narr
       const [one, other] = [found(before), found(after)]
       for (const setting of SETTINGS) {
         if ((TOUCHES[key] ?? [key]).includes(setting)) continue
-        // What nobody says of security is another thing in a sandbox: nothing of this host is at stake there.
+        // The default of security depends on the host, because a sandbox does not put this host at risk.
         if (setting === 'security' && one.from.security === 'default' && one.host !== other.host) continue
         assert.equal(other[setting], one[setting], setting)
       }
@@ -181,7 +181,7 @@ test('O4 O7: whatever is set anywhere changes itself alone: nothing that is narr
   )
 })
 
-test('O7: elevated stands above what is set beside it, off brings that back, and a bound node stays bound', () => {
+test('O7: elevated overrides the settings of its place, off restores them, and a bound node stays bound', () => {
   const set = { host: 'node', security: 'deny', ask: 'always', node: 'bob', elevated: null } as const
   const saved = { host: null, security: 'allowlist', ask: 'on-miss', node: 'carol', elevated: null } as const
   const nothing = { host: null, security: null, ask: null, node: null, elevated: null } as const
@@ -194,7 +194,7 @@ test('O7: elevated stands above what is set beside it, off brings that back, and
   assert.equal(text(null, null), 'as configured')
 })
 
-/** How wide a setting is, from its strictest value. */
+/** The width of each setting, counted from its strictest value. */
 const width = ({ security, ask, ask_fallback }: Pick<ResolvedExec, 'security' | 'ask' | 'ask_fallback'>): readonly number[] => [
   SECURITIES.indexOf(security),
   ASKS.indexOf(ask),
@@ -202,7 +202,7 @@ const width = ({ security, ask, ask_fallback }: Pick<ResolvedExec, 'security' | 
 ]
 const isWithin = (one: readonly number[], other: readonly number[]): boolean => one.every((value, at) => value <= other[at]!)
 
-test('B23 B27: of whatever places, a result is no wider than humans have set, and no caller widens it by a wish or a name', () => {
+test('B23 B27: property: settings are never wider than the operator configured, with any preference or label of a client', () => {
   const places = fc.record({ all: anyTable, bot: anyTable, override: fc.option(anyOverride), isGiven: fc.boolean(), wish: anySettings })
   fc.assert(
     fc.property(places, ({ all, bot, override, isGiven, wish }) => {
@@ -217,17 +217,17 @@ test('B23 B27: of whatever places, a result is no wider than humans have set, an
         resolveExec({ ...placesOf(tools, label, override, given), parameter })
       const found = of('bot', isGiven, wish)
       if (found.kind === 'refused') return
-      // Each value is one that a human has set, the default, or the wish where that is stricter.
+      // The operator set each value, or it is the default, or it is a stricter preference.
       const set = [settingsOf(override), bot.settings, all.settings]
       const says = (key: 'security' | 'ask' | 'ask_fallback', value: string): boolean => set.some((one) => one[key] === value)
       assert.ok(found.security !== 'full' || found.host === 'sandbox' || says('security', 'full'))
       assert.ok(found.security !== 'allowlist' || says('security', 'allowlist') || wish.security === 'allowlist')
       assert.ok(found.ask !== 'off' || says('ask', 'off'))
       assert.ok(found.ask_fallback === 'deny' || says('ask_fallback', 'full') || says('ask_fallback', found.ask_fallback))
-      // A wish: no more than the same without it, on the same host.
+      // A preference gives at most the rights without it, on the same host.
       const unwished = of('bot', isGiven, { ...NO_SETTINGS, host: wish.host, node: wish.node })
       assert.ok(unwished.kind === 'resolved' && isWithin(width(found), width(unwished)))
-      // A name that its caller chose: no more than one that no row has, nor any other host.
+      // A label that the client chose gives at most the rights of a label without a row, and no other host.
       const nobody = of('nobody', false, wish)
       const named = of('bot', false, wish)
       if (named.kind === 'resolved') {

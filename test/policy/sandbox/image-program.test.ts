@@ -6,7 +6,7 @@ import { test } from 'node:test'
 
 import { findInImage, namesInImage } from '../../../src/policy/sandbox/sandbox-grant.ts'
 
-test('a program of an image is found through its own links, which lead to nothing of this host', async (t) => {
+test('a program of an image is found through links of the image, which never lead to this host', async (t) => {
   const base = await mkdtemp(join(tmpdir(), 'x0x-image-'))
   t.after(() => rm(base, { recursive: true, force: true }))
   const [root, writable] = [join(base, 'root'), join(base, 'project')]
@@ -30,7 +30,7 @@ test('a program of an image is found through its own links, which lead to nothin
   const found = findInImage(grant, 'innocent', '/bin')
   assert.ok(found.kind === 'found')
   assert.equal(found.executable.path, '/bin/innocent')
-  // What forbids git forbids it by this name, too.
+  // A rule that forbids git also forbids it under this name.
   assert.deepEqual(namesInImage(grant, found.executable), ['innocent', 'git'])
   for (const name of ['out', './host', '/bin/sh', 'sh', '']) assert.equal(findInImage(grant, name, '/bin').kind, 'missing', name)
 })

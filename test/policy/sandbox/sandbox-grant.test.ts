@@ -21,7 +21,7 @@ const reasonOf = (cwd: string, place: SandboxPath, settings = DEFAULT_SANDBOX): 
   return verdict.message
 }
 
-test('a project of the home is granted, with nothing else of the home', async (t) => {
+test('a sandbox may use a project directory below the home, without the rest of the home', async (t) => {
   const place = await home(t)
   const verdict = sandboxGrant(DEFAULT_SANDBOX, place.project, place)
   assert.equal(verdict.kind, 'grant')
@@ -38,7 +38,7 @@ test('a project of the home is granted, with nothing else of the home', async (t
   })
 })
 
-test('a directory that is, holds or lies in a secret is refused, and so are the home, the root and what is the system’s', async (t) => {
+test('a directory that is, contains or is in a secret directory is refused, like homes, / and system directories', async (t) => {
   const place = await home(t)
   const cases: readonly [string, RegExp][] = [
     [place.home, /it is a home, where secrets and start-up files lie; use a project directory/],
@@ -56,13 +56,13 @@ test('a directory that is, holds or lies in a secret is refused, and so are the 
   for (const [cwd, reason] of cases) assert.match(reasonOf(cwd, place), reason, cwd)
 })
 
-test('a directory that holds a data directory is refused though it is no home', async (t) => {
+test('a project that contains a data directory is refused', async (t) => {
   const place = await home(t)
   const secret = join(place.project, 'state', 'data')
   assert.match(reasonOf(place.project, { ...place, secrets: [...place.secrets, secret] }), /it holds .*state\/data, where secrets lie/)
 })
 
-test('a directory is refused whose files run outside of the sandbox, such as programs, units and start-up files', async (t) => {
+test('a directory whose files run outside the sandbox is refused, such as programs, units and start-up files', async (t) => {
   const place = await home(t)
   const inside = [
     'bin',
@@ -82,7 +82,7 @@ test('a directory is refused whose files run outside of the sandbox, such as pro
     assert.equal(reasonOf(join(place.home, name), place), 'granted', name)
 })
 
-test('a directory is refused that a link of such a place leads to, or that holds its target, also where nothing stands there yet', async (t) => {
+test('a directory is refused if a link of a start-up place leads into it, even to a missing file', async (t) => {
   const links: readonly [link: string, target: string][] = [
     ['.bashrc', 'project/bashrc'],
     ['.profile', '../user/project/shell/profile'],
@@ -105,7 +105,7 @@ test('a directory is refused that a link of such a place leads to, or that holds
   assert.equal(reasonOf(place.project, place), 'granted')
 })
 
-test('what the configuration shows besides is judged as well, by where its links lead', async (t) => {
+test('readable paths of the configuration are also checked, by the targets of their links', async (t) => {
   const place = await home(t)
   await symlink(join(place.home, '.ssh'), join(place.home, 'tools'))
   const shows = (path: string): string => reasonOf(place.project, place, { ...DEFAULT_SANDBOX, readable: [path] })
@@ -116,7 +116,7 @@ test('what the configuration shows besides is judged as well, by where its links
   assert.equal(shows('/usr/share'), 'granted')
 })
 
-test('where HOME names another home, the secrets of both are none for a sandbox', async (t) => {
+test('if HOME names another home, the secrets of both homes stay hidden from a sandbox', async (t) => {
   const { home: other } = await home(t)
   const before = process.env['HOME']
   t.after(() => {
