@@ -19,11 +19,11 @@ import { readContainmentRecord, writeContainmentRecord } from '../../src/process
 import { needs } from '../support/containment.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 
-/** A mount in mountinfo: number, parent, device, root, point, options, separator, type, source, options. */
+/** A line of mountinfo with number, parent, device, root, mount point, options, separator, type, source and super options. */
 const mountLine = (root: string, point: string, type: string, options: string): string =>
   `31 23 0:28 ${root} ${point} rw,relatime shared:9 - ${type} cgroup ${options}\n`
 
-test('version 2 is found where it is mounted: at the root, below the others, and in a container', () => {
+test('cgroup version 2 is found as the only hierarchy, next to version 1, and in a container', () => {
   const pure = findCgroupPlaces({ mountinfo: mountLine('/', '/sys/fs/cgroup', 'cgroup2', 'rw'), cgroup: '0::/system.slice/x0xd.service\n' })
   assert.deepEqual(pure, [{ version: 2, controllers: [], mount: '/sys/fs/cgroup', own: '/sys/fs/cgroup/system.slice/x0xd.service' }])
   const hybrid = findCgroupPlaces({
@@ -38,7 +38,7 @@ test('version 2 is found where it is mounted: at the root, below the others, and
   assert.deepEqual(findCgroupPlaces(inside)[0]?.own, '/sys/fs/cgroup/app')
 })
 
-test('a group that the mount does not show, or whose path the guardian could not be told, is none', () => {
+test('a group outside the mount, or with a path that is unsafe in a shell, is ignored', () => {
   const mountinfo = mountLine('/docker/1', '/sys/fs/cgroup', 'cgroup2', 'rw')
   for (const path of ['/', '/docker/2', '/docker/12', '/../x', '/docker/1/../2', '/docker/1/a b', '/docker/1/$(x)', '/docker/1/*'])
     assert.deepEqual(findCgroupPlaces({ mountinfo, cgroup: `0::${path}\n` }), [], path)
@@ -54,7 +54,7 @@ const likeGroup = async (t: TestContext, controllers: string): Promise<string> =
   return own
 }
 
-test('version 2: a limit is handed down through the parent of the leaves, with room for our own threads while we are inside, and without it afterwards', async (t) => {
+test('version 2 delegates a limit to the leaf, with room for the threads of the daemon until it leaves', async (t) => {
   const own = await likeGroup(t, 'cpu memory pids')
   const hierarchy = new Hierarchy({ version: 2, controllers: [], mount: own, own }, { parentName: 'x0x-p' })
   assert.equal(hierarchy.enable('pids'), null)
@@ -63,14 +63,14 @@ test('version 2: a limit is handed down through the parent of the leaves, with r
   const leaf = new CgroupLeaf([hierarchy], { name: 'run-1', limits: { memory: null, processes: 7 } })
   const directory = join(own, 'x0x-p', 'run-1')
   const limit = (): string => readFileSync(join(directory, 'pids.max'), 'utf8')
-  // What the kernel counts once we are there.
+  // The kernel would count this many processes while the daemon is inside.
   await writeFile(join(directory, 'pids.current'), '11\n')
   leaf.enter(() => assert.equal(limit(), '18'))
   leaf.confine()
   assert.deepEqual([limit(), await readFile(join(own, 'cgroup.threads'), 'utf8'), leaf.isStuck], ['7', '0', false])
 })
 
-test('version 2: memory is limited without swap, and the whole leaf dies together', async (t) => {
+test('version 2 limits memory without swap and kills the whole leaf together', async (t) => {
   const own = await likeGroup(t, 'memory')
   const hierarchy = new Hierarchy({ version: 2, controllers: [], mount: own, own }, { parentName: 'x0x-p' })
   assert.equal(hierarchy.enable('memory'), null)
@@ -82,21 +82,21 @@ test('version 2: memory is limited without swap, and the whole leaf dies togethe
   assert.deepEqual([await read('memory.max'), await read('memory.swap.max'), await read('memory.oom.group')], ['4096', '0', '1'])
 })
 
-test('version 2: a controller that was not given to us cannot be handed down', async (t) => {
+test('version 2 cannot delegate a controller that the daemon does not have', async (t) => {
   const own = await likeGroup(t, 'cpu')
   const hierarchy = new Hierarchy({ version: 2, controllers: [], mount: own, own }, { parentName: 'x0x-p' })
   assert.match(hierarchy.enable('memory') ?? '', /was not given the memory controller/)
   assert.deepEqual([...hierarchy.limits], [])
 })
 
-test('in a subgroup made for the daemon, leaves stand beside it and not below', async (t) => {
+test('a daemon in its own subgroup creates the leaves next to that subgroup, not below it', async (t) => {
   const mount = await temporaryDirectory(t)
   const own = join(mount, 'x0x-daemon')
   const hierarchy = new Hierarchy({ version: 2, controllers: [], mount, own }, { parentName: 'x0x-p' })
   assert.deepEqual([hierarchy.parent, hierarchy.own], [join(mount, 'x0x-p'), own])
 })
 
-test('a leaf that we cannot come out of is never killed', async (t) => {
+test('a leaf that the daemon cannot leave is never killed', async (t) => {
   const own = await temporaryDirectory(t)
   const place = { version: 2, controllers: [], mount: own, own: join(own, 'gone') } as const
   await mkdir(place.own)
@@ -105,7 +105,7 @@ test('a leaf that we cannot come out of is never killed', async (t) => {
   leaf.enter(() => undefined)
   assert.equal(leaf.isStuck, false)
   await rm(join(place.own, 'cgroup.threads'))
-  // Where its file should be stands a directory: nothing can be written.
+  // A directory in place of the file makes every write fail.
   await mkdir(join(place.own, 'cgroup.threads'))
   await writeFile(join(directory, 'cgroup.kill'), '')
   leaf.enter(() => undefined)
@@ -115,20 +115,20 @@ test('a leaf that we cannot come out of is never killed', async (t) => {
   assert.equal(await readFile(join(directory, 'cgroup.kill'), 'utf8'), '')
 })
 
-test('the parent of the leaves is made again if it is gone', async (t) => {
+test('the parent of the leaves is created again if it is missing', async (t) => {
   const own = await temporaryDirectory(t)
   const hierarchy = new Hierarchy({ version: 1, controllers: ['pids'], mount: own, own }, { parentName: 'x0x-p' })
   for (const name of ['run-1', 'run-2']) {
     const leaf = new CgroupLeaf([hierarchy], { name, limits: { memory: null, processes: null } })
     assert.equal(existsSync(join(own, 'x0x-p', name)), true)
-    // An empty group is removed when it is counted.
+    // Counting the processes of an empty group removes the group.
     assert.deepEqual([leaf.living(), existsSync(join(own, 'x0x-p', name)), await leaf.end()], [0, false, true])
     hierarchy.close()
   }
   assert.equal(existsSync(join(own, 'x0x-p')), false)
 })
 
-test('a leaf that cannot be made leaves nothing half made', async (t) => {
+test('a leaf that cannot be created leaves no directory behind', async (t) => {
   const [one, other] = [await temporaryDirectory(t), await temporaryDirectory(t)]
   const good = new Hierarchy({ version: 1, controllers: ['pids'], mount: one, own: one }, { parentName: 'x0x-p' })
   const bad = new Hierarchy({ version: 1, controllers: ['memory'], mount: other, own: join(other, 'gone') }, { parentName: 'x0x-p' })
@@ -147,7 +147,7 @@ const byHand = async (t: TestContext): Promise<{ directory: string; own: string 
 const hasOldPids = findCgroupPlaces().some(({ controllers }) => controllers.includes('pids'))
 
 test(
-  'a group that cannot be killed as a whole is killed one by one until nobody is left',
+  'a group without cgroup.kill is killed process by process until it is empty',
   { ...needs.pids, ...(hasOldPids ? {} : { skip: 'no version 1 hierarchy' }) },
   async (t) => {
     const { directory, own } = await byHand(t)
@@ -163,7 +163,7 @@ test(
   },
 )
 
-test('the record survives a round trip; what is none is none', async (t) => {
+test('the containment record is read as written, and an invalid record is ignored', async (t) => {
   const path = join(await temporaryDirectory(t), 'containment.json')
   assert.equal(await readContainmentRecord(path), null)
   const record = { in_force: 'group', stronger: [{ containment: 'cgroup', why: 'x' }], parents: ['/sys/fs/cgroup/x'] } as const
@@ -181,7 +181,7 @@ test('the record survives a round trip; what is none is none', async (t) => {
   }
 })
 
-test('a start ends the groups that are called after it, and those of nobody else', needs.cgroup, async (t) => {
+test('a start removes leftover groups with its own name pattern, and no other groups', needs.cgroup, async (t) => {
   const [place] = findCgroupPlaces().filter(({ version }) => version === 2)
   const [base, digits] = [join(place!.own, `x0x-test-beside-${process.pid}`), '0123456789abcdef']
   const session = join(base, 'session')
@@ -212,29 +212,25 @@ test('a start ends the groups that are called after it, and those of nobody else
   )
 })
 
-test(
-  'only groups of processes of our user that are gone are orphans: neither those of the living, nor those of another PID namespace',
-  needs.cgroup,
-  async (t) => {
-    const [place] = findCgroupPlaces().filter(({ version }) => version === 2)
-    const { pid, started, namespace } = ownIdentity()
-    const child = spawn('true', [], { stdio: 'ignore' })
-    const [gone] = [child.pid, await once(child, 'exit')]
-    const digits = '0123456789abcdef'
-    const groups = [`${gone}-77-${namespace}`, `${pid}-1-${namespace}`, `${pid}-${started}-${namespace}`, `${gone}-77-1`].map((of) =>
-      join(place!.own, `x0x-of-${of}-${digits}`),
-    )
-    for (const group of [...groups, `${groups[0]}0`]) {
-      makeGroup(group)
-      t.after(async () => endGroup(group))
-    }
-    assert.deepEqual(await endLeftovers([join(place!.own, 'x0x-of-ours')], { prefix: 'x0x-of-ours' }), [])
-    assert.deepEqual(groups.map(existsSync), [false, false, true, true])
-    assert.ok(existsSync(`${groups[0]}0`))
-  },
-)
+test('only groups of dead processes in the same PID namespace are removed as leftovers', needs.cgroup, async (t) => {
+  const [place] = findCgroupPlaces().filter(({ version }) => version === 2)
+  const { pid, started, namespace } = ownIdentity()
+  const child = spawn('true', [], { stdio: 'ignore' })
+  const [gone] = [child.pid, await once(child, 'exit')]
+  const digits = '0123456789abcdef'
+  const groups = [`${gone}-77-${namespace}`, `${pid}-1-${namespace}`, `${pid}-${started}-${namespace}`, `${gone}-77-1`].map((of) =>
+    join(place!.own, `x0x-of-${of}-${digits}`),
+  )
+  for (const group of [...groups, `${groups[0]}0`]) {
+    makeGroup(group)
+    t.after(async () => endGroup(group))
+  }
+  assert.deepEqual(await endLeftovers([join(place!.own, 'x0x-of-ours')], { prefix: 'x0x-of-ours' }), [])
+  assert.deepEqual(groups.map(existsSync), [false, false, true, true])
+  assert.ok(existsSync(`${groups[0]}0`))
+})
 
-test('leaves that cannot be had say which hierarchy is missing', async () => {
+test('an unavailable leaf is reported with the missing hierarchy', async () => {
   const none = new Cgroups({ parentName: 'x0x-p', places: [] })
   assert.equal(await none.holdingProblem(), 'no cgroup version 2 is mounted')
   assert.equal(await none.limitProblem('memory'), 'no memory controller is mounted')
@@ -246,7 +242,7 @@ test('leaves that cannot be had say which hierarchy is missing', async () => {
 
 for (const whole of [false, true])
   test(
-    `a leaf that we enter as ${whole ? 'a whole process' : 'one thread'}: a child is born in it, and it is killed and removed`,
+    `the daemon enters a leaf as ${whole ? 'a whole process' : 'one thread'}, and a child starts in it and dies with it`,
     needs.cgroup,
     async (t) => {
       const place = findCgroupPlaces().find(({ version }) => version === 2)!
@@ -258,7 +254,7 @@ for (const whole of [false, true])
       const before = await readFile('/proc/self/cgroup', 'utf8')
       const leaf = new CgroupLeaf([hierarchy], { name: 'run-1', limits: { memory: null, processes: null } })
       assert.equal(hierarchy.entryFile, whole ? 'cgroup.procs' : 'cgroup.threads')
-      // A shell that forks on and on while it is killed, far below any limit of the host.
+      // A shell that keeps forking while it is killed, far below any limit of the host.
       const forks = 'for i in 1 2 3 4 5 6 7 8; do (while :; do sleep 0.01; done) & done; wait'
       const child = leaf.enter(() => spawn('/bin/sh', ['-c', forks], { stdio: 'ignore', detached: true }))
       assert.equal(await readFile('/proc/self/cgroup', 'utf8'), before)
@@ -274,9 +270,9 @@ for (const whole of [false, true])
 
 for (const [where, below] of [
   ['the group that was delegated to it', ''],
-  ['the subgroup that a unit makes for its daemon', '/x0x-daemon'],
+  ['the subgroup that a unit creates for its daemon', '/x0x-daemon'],
 ] as const)
-  test(`a daemon in ${where} holds its runs in leaves beside itself, and leaves nothing there`, needs.cgroup, async (t) => {
+  test(`a daemon in ${where} keeps its runs in sibling leaves and leaves no group behind`, needs.cgroup, async (t) => {
     const place = findCgroupPlaces().find(({ version }) => version === 2)!
     const base = join(place.own, `x0x-test-unit-${process.pid}`)
     for (const directory of new Set([base, base + below])) makeGroup(directory)

@@ -13,12 +13,12 @@ import type { ExitStatus } from '../../src/process/signals.ts'
 import { until } from '../support/mesh-of-daemons.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 
-// As every program of ours does at its start.
+// Every program of x0x does this when it starts.
 closeInheritedDescriptors()
 const native = posixSpawn()
 const skip = process.platform !== 'linux' && 'posix_spawn is used on Linux only'
 
-/** Both ways to start a program. They must not differ. */
+/** Both ways to start a program. They must behave alike. */
 const WAYS = [
   ['posix_spawn', native],
   ['the runtime', { problem: 'not wanted here' }],
@@ -65,14 +65,14 @@ const zombies = (): string[] =>
     .split(' ')
     .filter((pid) => pid !== '' && /^\d+ \(.*\) Z/.test(readFileSync(`/proc/${pid}/stat`, 'latin1')))
 
-test('posix_spawn can be called here, and is what is used', { skip }, () => {
+test('posix_spawn is available and is used', { skip }, () => {
   assert.equal('problem' in native ? native.problem : null, null)
 })
 
 for (const [name, way] of WAYS) {
-  const each = (title: string, body: (t: TestContext) => Promise<void>): void => void test(`${name}: ${title}`, { skip }, body)
+  const each = (title: string, body: (t: TestContext) => Promise<void>): void => void test(`with ${name}, ${title}`, { skip }, body)
 
-  each('a program leads a session and a group, in its directory, with exactly its environment and its name', async (t) => {
+  each('a program leads its session and group, in its directory, with exactly its environment and name', async (t) => {
     const cwd = await temporaryDirectory(t)
     const script = 'ps -o pgid=,sid= $$ | tr -s " "; echo $$; pwd; tr "\\0" "\\n" < /proc/self/environ; tr "\\0" " " < /proc/$$/cmdline'
     const { exit, stdout } = await run(initOf(['not-sh', '-c', script], { cwd, env: { PATH: '/usr/bin:/bin', EMPTY: '', Ü: 'ß=\n' } }), way)
@@ -85,21 +85,21 @@ for (const [name, way] of WAYS) {
     assert.match(shown, /not-sh -c ps/)
   })
 
-  each('no signal is blocked or ignored, although this process ignores some', async () => {
+  each('no signal is blocked or ignored in a program, although this process ignores some', async () => {
     const ignored = (): void => undefined
     process.on('SIGUSR2', ignored)
     try {
       const { stdout } = await run(initOf(['cat', '/proc/self/status'], { file: '/bin/cat' }), way)
       const mask = (name: string): bigint => BigInt(`0x${new RegExp(`^${name}:\\s*(\\w+)$`, 'm').exec(stdout)?.[1] ?? 'none'}`)
-      // The C library ignores two of its own signals, 32 and 33, in what it starts. A program with threads sets both itself.
+      // The C library ignores its own signals 32 and 33 in a child. A program with threads sets both itself.
       assert.deepEqual([mask('SigBlk'), mask('SigIgn') & ~(0b11n << 31n), mask('SigCgt')], [0n, 0n, 0n])
     } finally {
       process.off('SIGUSR2', ignored)
     }
   })
 
-  each('a program has its descriptors and no other one of this process', async () => {
-    // Open and free numbers among those that the program gets.
+  each('a program gets its own descriptors and no others of this process', async () => {
+    // Open and closed numbers in the range that the program gets.
     const held = Array.from({ length: 12 }, () => openSync('/dev/null', 'r'))
     try {
       for (const fd of held.filter((_fd, at) => at % 2 === 0)) closeSync(fd)
@@ -116,7 +116,7 @@ for (const [name, way] of WAYS) {
     }
   })
 
-  each('each descriptor carries its own bytes, in both directions', async () => {
+  each('each descriptor carries its own bytes in both directions', async () => {
     const child = await startChild(
       shell('read a; read b <&3; echo "$a"; echo "$b" >&2; echo four >&4', { descriptors: 5, stdin: true }),
       way,
@@ -131,13 +131,13 @@ for (const [name, way] of WAYS) {
     for (const stream of child.stdio) stream?.destroy()
   })
 
-  each('a large input comes back whole', async () => {
+  each('a large input comes back complete', async () => {
     const input = 'x'.repeat(3_000_000)
     const { stdout } = await run(initOf(['cat'], { file: '/bin/cat', stdin: true }), way, input)
     assert.ok(stdout === input)
   })
 
-  each('the umask of this moment is the program’s', async () => {
+  each('a program gets the umask of the moment when it starts', async () => {
     const own = process.umask(0o137)
     const child = startChild(shell('umask'), way)
     process.umask(own)
@@ -145,7 +145,7 @@ for (const [name, way] of WAYS) {
     assert.equal((await text(stdio[1]!)).trim(), '0137')
   })
 
-  each('statuses and signals are exact', async () => {
+  each('exit codes and signals are exact', async () => {
     for (const code of [0, 1, 77, 127, 255]) assert.deepEqual((await run(shell(`exit ${code}`), way)).exit, { code, signal: null })
     for (const signal of ['SIGTERM', 'SIGKILL', 'SIGSEGV', 'SIGPIPE', 'SIGUSR2'] as const) {
       const { exit } = await run(shell(`kill -${signal.slice(3)} $$`), way)
@@ -153,7 +153,7 @@ for (const [name, way] of WAYS) {
     }
   })
 
-  each('what cannot be started is an error of the system, and leaves no descriptor', async (t) => {
+  each('a program that cannot start gives a system error and leaves no open descriptor', async (t) => {
     const directory = await temporaryDirectory(t)
     const file = async (name: string, content: string, mode: number): Promise<string> => {
       await writeFile(join(directory, name), content)
@@ -178,7 +178,7 @@ for (const [name, way] of WAYS) {
     assert.deepEqual(zombies(), [])
   })
 
-  each('many words and variables arrive whole', async () => {
+  each('thousands of arguments and variables arrive complete', async () => {
     const words = Array.from({ length: 2_000 }, (_one, at) => `${at}-${'ü'.repeat(at % 50)}`)
     const env = Object.fromEntries(words.map((word, at) => [`V${at}`, word]))
     const { stdout } = await run(initOf(['printf', '%s\\n', ...words], { file: '/usr/bin/printf' }), way)
@@ -190,7 +190,7 @@ for (const [name, way] of WAYS) {
     )
   })
 
-  each('a child cannot be signalled after its end was reported, and is a zombie for no longer', async () => {
+  each('a child is reaped before its end is reported', async () => {
     const child = await startChild(shell('exit 9'), way)
     const seen = await new Promise((resolve) => {
       child.onExit = (exit) => resolve([exit.code, existsSync(`/proc/${child.pid}`)])
@@ -199,7 +199,7 @@ for (const [name, way] of WAYS) {
     for (const stream of child.stdio) stream?.destroy()
   })
 
-  each('200 children at once: each with its own end, no zombie and no descriptor is left', async () => {
+  each('each of 200 simultaneous children has its own exit status, and leaves no zombie and no descriptor', async () => {
     const before = descriptors().length
     const ends = await Promise.all(
       Array.from({ length: 200 }, async (_one, at) => {

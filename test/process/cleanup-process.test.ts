@@ -22,14 +22,14 @@ const childrenOf = (pid: number): number[] =>
 
 const stateOf = (pid: number): string | undefined => statOf(pid)[0]
 
-const isGuardian = (pid: number): boolean => readFileSync(`/proc/${pid}/cmdline`, 'latin1').endsWith(`${CLEANUP_NAME}\0`)
+const isCleanupProcess = (pid: number): boolean => readFileSync(`/proc/${pid}/cmdline`, 'latin1').endsWith(`${CLEANUP_NAME}\0`)
 
 const ignoresTerm = (pid: number): boolean => {
   const mask = /^SigIgn:\s*([0-9a-f]+)$/m.exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1]
   return mask !== undefined && (BigInt(`0x${mask}`) & (1n << 14n)) !== 0n
 }
 
-/** A daemon in small, in a process of its own, that runs this script; answers the pids that the script prints. */
+/** Starts a small daemon in a separate process that runs this script. Returns the PIDs that the script prints. */
 const daemonRunning = async (t: TestContext, text: string, count: number) => {
   const program = fileURLToPath(new URL('../support/orphan-program.ts', import.meta.url))
   const daemon = spawn(process.execPath, [program, await script(t, text)], { stdio: ['ignore', 'pipe', 'inherit'] })
@@ -41,7 +41,7 @@ const daemonRunning = async (t: TestContext, text: string, count: number) => {
   return { daemon, pids: pids() }
 }
 
-test('a daemon that is killed leaves none of its programs behind', linuxOnly, async (t) => {
+test('a killed daemon leaves no program behind', linuxOnly, async (t) => {
   const { daemon, pids } = await daemonRunning(t, 'sleep 1000 & echo pid $!; wait', 2)
   assert.ok(pids.every(isAlive))
   daemon.kill('SIGKILL')
@@ -54,7 +54,7 @@ test('a program that ignores SIGTERM does not outlive a killed daemon', linuxOnl
   await until(() => pids.every((pid) => !isAlive(pid)))
 })
 
-test('the guardian goes when the daemon goes', linuxOnly, async (t) => {
+test('the cleanup process ends when the daemon ends', linuxOnly, async (t) => {
   const { daemon, pids } = await daemonRunning(t, 'sleep 1000', 1)
   const helpers = childrenOf(daemon.pid!).filter((pid) => !pids.includes(pid))
   assert.equal(helpers.length, 1)
@@ -63,7 +63,7 @@ test('the guardian goes when the daemon goes', linuxOnly, async (t) => {
   await until(() => !isAlive(helpers[0]!))
 })
 
-test('a stopped guardian ends what still runs, and forgets what is over', linuxOnly, async (t) => {
+test('a stopped cleanup process ends the programs that still run', linuxOnly, async (t) => {
   const cleanup = new CleanupProcess({ log: silent })
   cleanup.start()
   await run(t, ['true'], { cleanup })
@@ -72,15 +72,15 @@ test('a stopped guardian ends what still runs, and forgets what is over', linuxO
   assert.equal((await process.ended).signal, 15)
 })
 
-test('a guardian that was killed is replaced at once, and the next is told of those that run', linuxOnly, async (t) => {
+test('a killed cleanup process is replaced at once, and the new one learns which programs run', linuxOnly, async (t) => {
   const mine = globalThis.process.pid
   const before = new Set(childrenOf(mine))
   const cleanup = startGuardian(t)
-  const helpers = (): number[] => childrenOf(mine).filter((pid) => !before.has(pid) && isGuardian(pid))
+  const helpers = (): number[] => childrenOf(mine).filter((pid) => !before.has(pid) && isCleanupProcess(pid))
   const first = await start(t, ['sleep', '1000'], { cleanup })
   await until(() => helpers().length === 1)
   const [helper] = helpers()
-  // One that ends at once is not followed.
+  // A cleanup process that ends at once is not replaced.
   await sleep(CLEANUP_LIVED_MS)
   globalThis.process.kill(helper!, 'SIGKILL')
   await until(() => {
@@ -91,7 +91,7 @@ test('a guardian that was killed is replaced at once, and the next is told of th
   assert.equal((await first.process.ended).signal, 15)
 })
 
-test('a shell that is told by its first word what it is (busybox) can be the guardian', linuxOnly, async (t) => {
+test('the cleanup process can run in busybox, a shell that needs its name as the first argument', linuxOnly, async (t) => {
   const busybox = findExecutable('busybox')
   if (busybox.kind !== 'found') return t.skip('needs busybox')
   const mine = globalThis.process.pid
@@ -102,14 +102,14 @@ test('a shell that is told by its first word what it is (busybox) can be the gua
   await printed('up')
   const stray = await start(t, [await script(t, "setsid sh -c 'echo $$; exec sleep 1000' & exec sleep 1000")], { cleanup })
   await stray.printed('\n')
-  assert.ok(childrenOf(mine).some((pid) => !before.has(pid) && isGuardian(pid)))
+  assert.ok(childrenOf(mine).some((pid) => !before.has(pid) && isCleanupProcess(pid)))
   await cleanup.stop()
   assert.equal((await process.ended).signal, 9)
   await stray.process.ended
   await until(() => !isAlive(Number(Buffer.concat(stray.output.stdout).toString())))
 })
 
-test('what left its group by a double fork does not outlive a killed daemon', linuxOnly, async (t) => {
+test('a process that left its group by a double fork does not outlive a killed daemon', linuxOnly, async (t) => {
   const { daemon, pids } = await daemonRunning(
     t,
     '(setsid sh -c \'trap "" TERM; echo pid $$; while :; do sleep 0.05; done\' &); sleep 1000',
@@ -119,31 +119,35 @@ test('what left its group by a double fork does not outlive a killed daemon', li
   await until(() => pids.every((pid) => !isAlive(pid)))
 })
 
-test('… nor do those that the kernel makes go on when others die', { ...linuxOnly, ...needsPerl }, async (t) => {
-  const mark = `x0x-guarded-${process.pid}`
-  killMarked(t, mark)
-  const { daemon } = await daemonRunning(t, `MARK=${mark} ${await orphanedGroups(t, 20)} & sleep 1000`, 1)
-  await until(() => marked(mark).length > 20)
-  daemon.kill('SIGKILL')
-  await until(() => marked(mark).length === 0)
-})
+test(
+  'orphaned groups that the kernel resumes when others die do not outlive a killed daemon',
+  { ...linuxOnly, ...needsPerl },
+  async (t) => {
+    const mark = `x0x-guarded-${process.pid}`
+    killMarked(t, mark)
+    const { daemon } = await daemonRunning(t, `MARK=${mark} ${await orphanedGroups(t, 20)} & sleep 1000`, 1)
+    await until(() => marked(mark).length > 20)
+    daemon.kill('SIGKILL')
+    await until(() => marked(mark).length === 0)
+  },
+)
 
-test('a stranger whose variables only contain the text of a mark outlives us', linuxOnly, async (t) => {
+test('the cleanup process does not end an unrelated process with a mark inside a longer variable', linuxOnly, async (t) => {
   const cleanup = startGuardian(t)
   const { process, printed, output } = await start(t, [await script(t, 'echo "X0X_RUN=$X0X_RUN"; exec sleep 1000')], { cleanup })
   await printed('\n')
   const text = Buffer.concat(output.stdout).toString().trim()
   assert.match(text, /^X0X_RUN=./)
-  const stranger = spawn('sleep', ['1000'], { env: { QUERY_STRING: text, LC_ALL: `C\n${text}` }, stdio: 'ignore', detached: true })
-  t.after(() => stranger.kill('SIGKILL'))
-  const ended = once(stranger, 'exit')
+  const unrelated = spawn('sleep', ['1000'], { env: { QUERY_STRING: text, LC_ALL: `C\n${text}` }, stdio: 'ignore', detached: true })
+  t.after(() => unrelated.kill('SIGKILL'))
+  const ended = once(unrelated, 'exit')
   await cleanup.stop()
   await process.ended
-  stranger.kill('SIGUSR1')
+  unrelated.kill('SIGUSR1')
   assert.deepEqual(await ended, [null, 'SIGUSR1'])
 })
 
-/** A likeness of /proc with these environments, by pid; null: one that does not come, for whoever opens it waits in the kernel. */
+/** A fake /proc with these environments by PID. A null environment is a pipe that blocks any reader. */
 const likeProc = async (t: TestContext, environments: Readonly<Record<number, string | null>>): Promise<string> => {
   const proc = await temporaryDirectory(t)
   for (const [pid, environment] of Object.entries(environments)) {
@@ -154,7 +158,7 @@ const likeProc = async (t: TestContext, environments: Readonly<Record<number, st
   return proc
 }
 
-/** Two programs in sessions of their own, of which nothing tells the guardian but their mark; answers how they ended. */
+/** Two programs in their own sessions that the cleanup process can find only by their mark, and the signals that ended them. */
 const strays = (t: TestContext) => {
   const children = [1, 2].map(() => spawn('sleep', ['1000'], { stdio: 'ignore', detached: true }))
   for (const child of children) t.after(() => child.kill('SIGKILL'))
@@ -162,11 +166,11 @@ const strays = (t: TestContext) => {
   return { pids: children.map((child) => child.pid!), ended }
 }
 
-test('more processes than one command takes names do not keep the guardian from those with a mark', linuxOnly, async (t) => {
+test('the cleanup process finds marked processes among more processes than one command line can name', linuxOnly, async (t) => {
   const { pids, ended } = strays(t)
   const others = Object.fromEntries(Array.from({ length: 4_000 }, (_none, index) => [1_000_000_000 + index, '']))
   const proc = await likeProc(t, { ...others, ...Object.fromEntries(pids.map((pid) => [pid, `A=1\0X0X_RUN=abc-1\0`])) })
-  // The least that the kernel ever takes: 128 KiB, which is 3,000 of these names.
+  // The smallest limit that the kernel accepts is 128 KiB, which is 3,000 of these names.
   const shell = await script(t, 'ulimit -s 256; exec /bin/sh "$@"')
   const cleanup = new CleanupProcess({ log: silent }, { shell, proc })
   cleanup.start()
@@ -176,7 +180,7 @@ test('more processes than one command takes names do not keep the guardian from 
   assert.deepEqual(await ended, ['SIGTERM', 'SIGTERM'])
 })
 
-test('a process whose memory does not come keeps the guardian from nobody else', linuxOnly, async (t) => {
+test('a process whose environment cannot be read does not stop the cleanup process from finding others', linuxOnly, async (t) => {
   const { pids, ended } = strays(t)
   const mark = 'X0X_RUN=abc-1\0'
   const proc = await likeProc(t, { [pids[0]!]: mark, 1000000000: null, [pids[1]!]: mark, 1000000001: '' })
@@ -188,7 +192,7 @@ test('a process whose memory does not come keeps the guardian from nobody else',
   assert.deepEqual(await ended, ['SIGTERM', 'SIGTERM'])
 })
 
-test('a guardian whose tools are missing says so, and ends the groups all the same', linuxOnly, async (t) => {
+test('a cleanup process without its tools reports the missing ones, and still ends the process groups', linuxOnly, async (t) => {
   const said: unknown[] = []
   const log = { ...silent, warn: (fields: unknown) => void said.push(fields) }
   const cleanup = new CleanupProcess({ log }, { path: await temporaryDirectory(t) })
@@ -199,7 +203,7 @@ test('a guardian whose tools are missing says so, and ends the groups all the sa
   assert.match(String((await process.ended).signal), /^(9|15)$/)
 })
 
-test('a stopped program hears of its end', linuxOnly, async (t) => {
+test('a stopped program receives SIGTERM from the daemon and from the cleanup process', linuxOnly, async (t) => {
   const cleanup = startGuardian(t)
   const path = await script(t, "trap 'echo bye; exit 3' TERM\necho up\nkill -STOP $$\nwhile :; do sleep 0.05; done")
   const byUs = await start(t, [path], { cleanup })
@@ -207,14 +211,14 @@ test('a stopped program hears of its end', linuxOnly, async (t) => {
   await until(() => stateOf(byUs.process.pid) === 'T')
   byUs.process.terminate()
   assert.equal((await byUs.process.ended).code, 3)
-  const byTheGuardian = await start(t, [path], { cleanup })
-  await byTheGuardian.printed('up')
-  await until(() => stateOf(byTheGuardian.process.pid) === 'T')
+  const byCleanupProcess = await start(t, [path], { cleanup })
+  await byCleanupProcess.printed('up')
+  await until(() => stateOf(byCleanupProcess.process.pid) === 'T')
   await cleanup.stop()
-  assert.equal((await byTheGuardian.process.ended).code, 3)
+  assert.equal((await byCleanupProcess.process.ended).code, 3)
 })
 
-test('a signal that was meant for the daemon and its session does not end the guardian', linuxOnly, async (t) => {
+test('a signal for the session of the daemon does not end the cleanup process', linuxOnly, async (t) => {
   const mine = globalThis.process.pid
   const before = new Set(childrenOf(mine))
   const cleanup = startGuardian(t)
@@ -225,19 +229,19 @@ test('a signal that was meant for the daemon and its session does not end the gu
   assert.ok(isAlive(helper))
 })
 
-test('ourselves and everybody are no group to protect', (t) => {
+test('the groups of init, of all processes and invalid numbers are refused', (t) => {
   const cleanup = startGuardian(t)
   for (const group of [1, 0, -1, 2.5, Number.NaN]) assert.throws(() => cleanup.protect(group), RangeError)
 })
 
-test('what stands where a control group is named must be a plain absolute path', (t) => {
+test('the path of a control group must be a plain absolute path', (t) => {
   const cleanup = startGuardian(t)
   for (const path of ['', 'x', '/a b', '/a\nb', ' /a', '/a*', '/$(a)', '/`a`', '/[a]'])
     assert.throws(() => cleanup.watchGroups([path]), RangeError)
 })
 
-test('the members of a control group that has no switch to kill it are killed one by one', linuxOnly, async (t) => {
-  // A likeness of one: all that the guardian reads is the list of its members.
+test('members of a control group without cgroup.kill are killed one by one', linuxOnly, async (t) => {
+  // A fake group. The cleanup process reads only its list of members.
   const parent = await temporaryDirectory(t)
   const cleanup = new CleanupProcess({ log: silent })
   cleanup.start()

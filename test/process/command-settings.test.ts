@@ -14,7 +14,7 @@ const run = promisify(execFile)
 const needsLimits =
   findExecutable('prlimit').kind === 'found' && (openFilesOf('self')?.hard ?? 0) >= 2_000 ? {} : { skip: 'needs prlimit and /proc' }
 
-/** The umask that a command tells where that of its starter is this one. */
+/** The umask that a command reports if its starter has this umask. */
 const umaskUnder = async (t: TestContext, own: number, confinement: Partial<Confinement> = {}): Promise<string> => {
   const path = await script(t, 'umask')
   const before = process.umask(own)
@@ -28,18 +28,18 @@ const umaskUnder = async (t: TestContext, own: number, confinement: Partial<Conf
   }
 }
 
-test('a command starts with umask 022, whatever that of its starter', async (t) => {
+test('a command starts with umask 022, with any umask of its starter', async (t) => {
   for (const own of [0o077, 0o000, 0o022]) assert.equal(await umaskUnder(t, own), '0022')
 })
 
-test('a command starts with the umask of its entry, directly and behind every wrapper', async (t) => {
+test('a command starts with the umask of its entry, directly and in every wrapper', async (t) => {
   const wrappers: Partial<Confinement>[] = [{}, { nice: 1 }, ...(hasBwrap ? [{ no_network: true }] : [])]
   for (const more of wrappers)
     for (const umask of ['027', '000', '777']) assert.equal(await umaskUnder(t, 0o077, { umask, ...more }), `0${umask}`)
 })
 
 const IN_PROCESS = join(import.meta.dirname, '../../src/process')
-/** Tells the limits of its child, and of itself in the end. */
+/** A program that prints the limits of its child, and finally its own limit. */
 const SET = `const { setOpenFilesOfCommands } = await import(${JSON.stringify(join(IN_PROCESS, 'command-settings.ts'))})
 const { openFilesOf } = await import(${JSON.stringify(join(IN_PROCESS, 'open-files.ts'))})
 const { planLaunch } = await import(${JSON.stringify(join(IN_PROCESS, 'launch-plan.ts'))})
@@ -52,8 +52,8 @@ process.stdout.write((await import('node:child_process')).execFileSync(file, arg
 console.log(openFilesOf('self').soft)`
 
 /**
- * The soft and the hard limit of a command, and the soft limit of its starter, which so many of them may run in. The starter was started by
- * a shell, or by what that has become.
+ * Returns the soft and hard limit of a command and the soft limit of its starter. `runs` is the number of commands that may run at once.
+ * A shell starts the starter, or replaces itself by it.
  */
 const limitsOf = async (start: string, { env = {}, runs = 75 }: { env?: Record<string, string>; runs?: number } = {}) => {
   const words = [process.execPath, '--input-type=module', '--eval', SET, String(runs)]
@@ -61,18 +61,18 @@ const limitsOf = async (start: string, { env = {}, runs = 75 }: { env?: Record<s
   return stdout.trim().split('\n')
 }
 
-test('commands get the soft limit of open files that their starter was started with, and the hard one as it is', needsLimits, async () => {
+test('commands get the soft limit of open files that their starter was started with, and its hard limit', needsLimits, async () => {
   assert.deepEqual(await limitsOf('ulimit -Sn 700; "$@"; exit $?'), ['700', '2000', '700'])
   assert.deepEqual(await limitsOf('"$@"; exit $?'), ['2000', '2000', '2000'], 'one that is as high as the hard one')
 })
 
-test('a starter keeps its raised limit if that of commands has no room for all runs', needsLimits, async () => {
+test('a starter keeps its raised limit if the lower one is too small for all runs', needsLimits, async () => {
   assert.deepEqual(await limitsOf('ulimit -Sn 700; "$@"; exit $?', { runs: 76 }), ['700', '2000', '2000'])
   assert.deepEqual(await limitsOf('ulimit -Sn 700; "$@"; exit $?', { runs: 100_000 }), ['700', '2000', '2000'])
 })
 
-test('where nothing tells that limit it is the usual one, and X0X_OPEN_FILES tells it', needsLimits, async () => {
-  // The shell becomes the program, whose parent is this runtime, which has raised its own.
+test('an unknown original limit defaults to the usual one, and X0X_OPEN_FILES overrides it', needsLimits, async () => {
+  // The shell becomes the starter. The parent of the starter is this runtime, which has raised its own limit.
   assert.deepEqual(await limitsOf('ulimit -Sn 700; exec "$@"'), ['1024', '2000', '1024'])
   assert.deepEqual(await limitsOf('ulimit -Sn 700; exec "$@"', { env: { X0X_OPEN_FILES: '700' } }), ['700', '2000', '700'])
   assert.deepEqual(await limitsOf('exec "$@"', { env: { X0X_OPEN_FILES: '5000' } }), ['2000', '2000', '2000'], 'at most the hard one')

@@ -23,8 +23,8 @@ const STRONG = ['cgroup', 'pid_namespace'] as const
 const needsOf = { cgroup: needs.cgroup, pid_namespace: needs.bwrap, group: {} }
 
 /**
- * A program whose grandchild has lost its parents, leads a session of its own, and ignores SIGTERM. It
- * writes its name into its environment, so that it is found in /proc whatever its number is inside.
+ * A program whose grandchild has lost its parents, leads its own session, and ignores SIGTERM.
+ * It sets a mark in its environment, so that the test finds it in /proc in any PID namespace.
  */
 const escaping = async (t: TestContext, then: string): Promise<{ path: string; mark: string }> => {
   const mark = `x0x-escape-${process.pid}-${Math.random().toString(16).slice(2)}`
@@ -35,7 +35,7 @@ const escaping = async (t: TestContext, then: string): Promise<{ path: string; m
 
 const kinds = ({ warnings }: StartedProcess): string[] => warnings.map(({ kind }) => kind)
 
-/** Who lives though nothing was said of it: on a machine that is busy, not all may be found in the second that there is. */
+/** Survivors without a warning. A busy machine may find only some processes within the allowed second. */
 const silentSurvivors = (mark: string, started: StartedProcess): number[] =>
   kinds(started).includes('descendants_may_survive') ? [] : marked(mark)
 
@@ -63,21 +63,17 @@ const diesWithEnded = (choice: Strong) => async (t: TestContext) => {
   assert.deepEqual([end.code, end.signal, kinds(started)], [3, null, told])
 }
 
+test('with cgroup, a terminated run takes a daemonized grandchild that ignores SIGTERM with it', needs.cgroup, diesWithTerminated('cgroup'))
 test(
-  'cgroup: a double-forked grandchild in a session of its own, deaf to SIGTERM, is dead when a terminated run ends',
-  needs.cgroup,
-  diesWithTerminated('cgroup'),
-)
-test(
-  'pid_namespace: a double-forked grandchild in a session of its own, deaf to SIGTERM, is dead when a terminated run ends',
+  'with pid_namespace, a terminated run takes a daemonized grandchild that ignores SIGTERM with it',
   needs.bwrap,
   diesWithTerminated('pid_namespace'),
 )
-test('cgroup: … and when the program ends by itself', needs.cgroup, diesWithEnded('cgroup'))
-test('pid_namespace: … and when the program ends by itself', needs.bwrap, diesWithEnded('pid_namespace'))
+test('with cgroup, a program that ends by itself takes such a grandchild with it', needs.cgroup, diesWithEnded('cgroup'))
+test('with pid_namespace, a program that ends by itself takes such a grandchild with it', needs.bwrap, diesWithEnded('pid_namespace'))
 
 for (const choice of STRONG) {
-  test(`${choice}: SIGTERM reaches a descendant in another session, which may end in its own way`, needsOf[choice], async (t) => {
+  test(`with ${choice}, SIGTERM reaches a descendant in another session, which may end in its own way`, needsOf[choice], async (t) => {
     const inner = "trap 'echo bye; exit 0' TERM; echo out; while :; do sleep 0.05; done"
     const path = await script(t, `trap 'wait; exit 5' TERM; setsid sh -c "${inner}" & wait`)
     const started = await startConfined(t, [path], { choice })
@@ -88,23 +84,19 @@ for (const choice of STRONG) {
     assert.deepEqual([end.code, end.signal], [5, null])
   })
 
-  test(
-    `${choice}: a program that ignores SIGTERM gets SIGKILL after the grace, not before, and that is told`,
-    needsOf[choice],
-    async (t) => {
-      const clock = new ManualClock()
-      const path = await script(t, "trap '' TERM; echo out; while :; do sleep 0.01; done")
-      const started = await startConfined(t, [path], { choice, clock })
-      await started.printed('out')
-      started.process.terminate()
-      await clock.advance(KILL_GRACE_MS - 1)
-      assert.ok(isAlive(started.process.pid))
-      await clock.advance(1)
-      assert.deepEqual([(await started.process.ended).signal, kinds(started)], [SIGKILL, []])
-    },
-  )
+  test(`with ${choice}, a program that ignores SIGTERM gets SIGKILL exactly after the grace period`, needsOf[choice], async (t) => {
+    const clock = new ManualClock()
+    const path = await script(t, "trap '' TERM; echo out; while :; do sleep 0.01; done")
+    const started = await startConfined(t, [path], { choice, clock })
+    await started.printed('out')
+    started.process.terminate()
+    await clock.advance(KILL_GRACE_MS - 1)
+    assert.ok(isAlive(started.process.pid))
+    await clock.advance(1)
+    assert.deepEqual([(await started.process.ended).signal, kinds(started)], [SIGKILL, []])
+  })
 
-  test(`${choice}: codes, output, arguments and standard input pass unchanged`, needsOf[choice], async (t) => {
+  test(`with ${choice}, exit codes, output, arguments and standard input pass unchanged`, needsOf[choice], async (t) => {
     const path = await script(t, 'for a in "$@"; do printf "<%s>" "$a"; done; cat; echo err >&2; exit 7')
     const started = await startConfined(t, [path, 'a b', '', '--', "it's"], { choice, stdin: true })
     await started.process.stdin!.write(Buffer.from('in'))
@@ -116,7 +108,7 @@ for (const choice of STRONG) {
   })
 
   test(
-    `${choice}: a program has the standard descriptors, the scrubbed environment, its directory, and no terminal`,
+    `with ${choice}, a program has standard descriptors, the scrubbed environment, its directory and no terminal`,
     needsOf[choice],
     async (t) => {
       const cwd = await temporaryDirectory(t)
@@ -128,7 +120,7 @@ for (const choice of STRONG) {
     },
   )
 
-  test(`${choice}: a program that cannot be executed is a failure to start, never an exit`, needsOf[choice], async (t) => {
+  test(`with ${choice}, a program that cannot be executed is a failure to start, never an exit`, needsOf[choice], async (t) => {
     const trees = await openCells(t, choice)
     const directory = await temporaryDirectory(t)
     for (const [name, text] of [
@@ -145,8 +137,8 @@ for (const choice of STRONG) {
 }
 
 for (const [title, terminates] of [
-  ['group: a double-forked grandchild in a session of its own, deaf to SIGTERM, is found and dead when a terminated run ends', true],
-  ['group: … and when the program ends by itself', false],
+  ['with group, a terminated run takes a daemonized grandchild that ignores SIGTERM with it', true],
+  ['with group, a program that ends by itself takes such a grandchild with it', false],
 ] as const)
   test(title, async (t) => {
     const { path, mark } = await escaping(t, terminates ? 'exec sleep 1000' : 'sleep 0.3')
@@ -163,7 +155,7 @@ for (const [title, terminates] of [
     )
   })
 
-test('group: one that forks on and on, each in a session of its own, is caught', async (t) => {
+test('with group, a process that keeps forking into new sessions is caught when the program ends', async (t) => {
   const mark = `x0x-forks-${process.pid}`
   const path = await script(
     t,
@@ -176,7 +168,7 @@ test('group: one that forks on and on, each in a session of its own, is caught',
   assert.deepEqual([marked(mark), kinds(started)], [[], ['descendants_ended']])
 })
 
-test('group: … and was told of the end before', async (t) => {
+test('with group, a process that keeps forking and already received SIGTERM is caught', async (t) => {
   const mark = `x0x-told-${process.pid}`
   const forking = `trap "" TERM; echo out; exec >/dev/null 2>&1; while :; do sleep 1000 & done`
   killMarked(t, mark)
@@ -187,7 +179,7 @@ test('group: … and was told of the end before', async (t) => {
   assert.deepEqual([end.signal, silentSurvivors(mark, started)], [SIGTERM, []])
 })
 
-test('group: … and those that the kernel makes go on when others die', needsPerl, async (t) => {
+test('with group, orphaned groups that the kernel resumes when others die are caught', needsPerl, async (t) => {
   const mark = `x0x-orphaned-${process.pid}`
   killMarked(t, mark)
   const started = await startConfined(t, [await script(t, `MARK=${mark} ${await orphanedGroups(t, 500)} & sleep 1`)], { choice: 'group' })
@@ -195,7 +187,7 @@ test('group: … and those that the kernel makes go on when others die', needsPe
   assert.deepEqual([end.code, silentSurvivors(mark, started)], [0, []])
 })
 
-test('group: who joins the group when all in it were killed is not taken for one of them', needsPerl, async (t) => {
+test('with group, a process that joins the group after its members were killed is ended', needsPerl, async (t) => {
   const mark = `x0x-joining-${process.pid}`
   killMarked(t, mark)
   const started = await startConfined(t, [await script(t, `export MARK=${mark}; exec ${await joiningLate(t)}`)], { choice: 'group' })
@@ -203,21 +195,21 @@ test('group: who joins the group when all in it were killed is not taken for one
   assert.deepEqual([end.code, marked(mark), kinds(started)], [0, [], ['descendants_ended']])
 })
 
-test('group: a stranger whose variables only contain the text of a mark is not ended with the run', async (t) => {
+test('with group, an unrelated process with a mark inside a longer variable survives the run', async (t) => {
   const started = await startConfined(t, [await script(t, 'echo "X0X_RUN=$X0X_RUN"; exec sleep 1000')], { choice: 'group' })
   await started.printed('\n')
   const text = Buffer.concat(started.output.stdout).toString().trim()
   assert.match(text, /^X0X_RUN=./)
-  const stranger = spawn('sleep', ['1000'], { env: { QUERY_STRING: text, LC_ALL: `C\n${text}` }, stdio: 'ignore', detached: true })
-  t.after(() => stranger.kill('SIGKILL'))
-  const ended = once(stranger, 'exit')
+  const unrelated = spawn('sleep', ['1000'], { env: { QUERY_STRING: text, LC_ALL: `C\n${text}` }, stdio: 'ignore', detached: true })
+  t.after(() => unrelated.kill('SIGKILL'))
+  const ended = once(unrelated, 'exit')
   started.process.terminate()
   await started.process.ended
-  stranger.kill('SIGUSR1')
+  unrelated.kill('SIGUSR1')
   assert.deepEqual(await ended, [null, 'SIGUSR1'])
 })
 
-test('group: one that has changed its environment is not found, and who holds the output is told of', async (t) => {
+test('with group, a process that cleared its environment survives, and a warning reports it', async (t) => {
   const path = await script(t, "setsid env -i sh -c 'echo $$; exec sleep 1000' & sleep 0.3")
   const started = await startConfined(t, [path], { choice: 'group' })
   await started.printed('\n')
@@ -227,8 +219,8 @@ test('group: one that has changed its environment is not found, and who holds th
   assert.deepEqual([isAlive(pid), kinds(started)], [true, ['descendant_held_output', 'descendants_may_survive']])
 })
 
-test('group: a run that ends by itself and leaves nobody behind has no such warning', async (t) => {
-  // Other programs of this user may begin meanwhile and hide their environment, which is told of.
+test('with group, a run that leaves no process behind has no warning', async (t) => {
+  // Another program of this user may start meanwhile and hide its environment, which gives a warning.
   for (let round = 0; round < 10; round++) {
     const started = await startConfined(t, ['true'], { choice: 'group' })
     await started.process.ended
@@ -237,7 +229,7 @@ test('group: a run that ends by itself and leaves nobody behind has no such warn
   assert.fail('each of ten runs had one')
 })
 
-test('pid_namespace: a program that ends before we have heard that it began loses nothing of its output', needs.bwrap, async (t) => {
+test('with pid_namespace, a program that ends very early loses no output', needs.bwrap, async (t) => {
   const trees = await openCells(t, 'pid_namespace')
   for (let round = 0; round < 20; round++) {
     const { process: running, output, warnings } = await startConfined(t, ['echo', 'all of it'], { choice: 'pid_namespace', trees })
@@ -246,19 +238,23 @@ test('pid_namespace: a program that ends before we have heard that it began lose
   }
 })
 
-test('pid_namespace: a status that looks like a signal is one only where we sent that signal', needs.bwrap, async (t) => {
-  const trees = await openCells(t, 'pid_namespace')
-  const endOf = async (text: string) => {
-    const started = await startConfined(t, [await script(t, text)], { choice: 'pid_namespace', trees })
-    const { code, signal } = await started.process.ended
-    return [code, signal]
-  }
-  assert.deepEqual(await endOf('exit 143'), [143, null])
-  assert.deepEqual(await endOf('kill -SEGV $$'), [139, null])
-  assert.deepEqual(await endOf('kill -KILL $$'), [137, null])
-})
+test(
+  'with pid_namespace, a status that looks like a signal stays an exit code unless the daemon sent that signal',
+  needs.bwrap,
+  async (t) => {
+    const trees = await openCells(t, 'pid_namespace')
+    const endOf = async (text: string) => {
+      const started = await startConfined(t, [await script(t, text)], { choice: 'pid_namespace', trees })
+      const { code, signal } = await started.process.ended
+      return [code, signal]
+    }
+    assert.deepEqual(await endOf('exit 143'), [143, null])
+    assert.deepEqual(await endOf('kill -SEGV $$'), [139, null])
+    assert.deepEqual(await endOf('kill -KILL $$'), [137, null])
+  },
+)
 
-test('cgroup: signals without end to a run of many threads hold nobody up, and reach who left the group', needs.cgroup, async (t) => {
+test('with cgroup, thousands of signals to many threads cost little processor time and reach other sessions', needs.cgroup, async (t) => {
   const threads =
     "for (let i = 0; i < 30; i++) new (require('node:worker_threads').Worker)('setInterval(() => {}, 1000)', { eval: true }); setTimeout(() => console.log('up'), 500)"
   const inner = "trap 'echo heard; exit 3' USR2; echo in; while :; do sleep 0.02; done"
@@ -275,7 +271,7 @@ test('cgroup: signals without end to a run of many threads hold nobody up, and r
   await started.process.ended
 })
 
-test('pid_namespace: whatever signal of ours ends a program, its end is that signal', needs.bwrap, async (t) => {
+test('with pid_namespace, a signal of the daemon that ends a program is reported', needs.bwrap, async (t) => {
   const trees = await openCells(t, 'pid_namespace')
   for (const [name, number] of [
     ['SIGHUP', 1],
@@ -292,19 +288,19 @@ test('pid_namespace: whatever signal of ours ends a program, its end is that sig
   }
 })
 
-test('pid_namespace: a program sees no process but its own', needs.bwrap, async (t) => {
+test('with pid_namespace, a program sees only its own processes', needs.bwrap, async (t) => {
   const started = await startConfined(t, [await script(t, 'echo $$; ls /proc | grep -c "^[0-9]*$"')], { choice: 'pid_namespace' })
   await started.process.ended
   assert.match(Buffer.concat(started.output.stdout).toString(), /^2\n[345]\n$/)
 })
 
-test('a program that needs no wrapper keeps its own name as argv[0] in a control group', needs.cgroup, async (t) => {
+test('a program without a wrapper keeps its own name as argv[0] in a control group', needs.cgroup, async (t) => {
   const started = await startConfined(t, ['cat', '/proc/self/cmdline'], { choice: 'cgroup' })
   await started.process.ended
   assert.equal(Buffer.concat(started.output.stdout).toString(), 'cat\0/proc/self/cmdline\0')
 })
 
-test('we come out of every leaf again, and a child is born inside', needs.cgroup, async (t) => {
+test('the daemon leaves a leaf again after it started a child inside', needs.cgroup, async (t) => {
   const before = readFileSync('/proc/self/cgroup', 'utf8')
   const started = await startConfined(t, ['cat', '/proc/self/cgroup'], { choice: 'cgroup', confinement: {} })
   await started.process.ended
@@ -312,7 +308,7 @@ test('we come out of every leaf again, and a child is born inside', needs.cgroup
   assert.match(Buffer.concat(started.output.stdout).toString(), /^0::.*\/x0x-of-[0-9-]+-[0-9a-f]+\/run-\d+$/m)
 })
 
-test('what was asked for and is impossible is refused, with the reason and the remedy', async (t) => {
+test('a required containment that does not work is refused, with the reason and the remedy', async (t) => {
   const components = { cleanup: null, log: silent }
   await assert.rejects(ProcessTrees.open(components, { choice: 'cgroup', dataDir: null, places: [] }), {
     code: 'bad_config',
@@ -331,7 +327,7 @@ test('what was asked for and is impossible is refused, with the reason and the r
   })
 })
 
-test('where no control group can be had, auto is the process group and says why', async (t) => {
+test('without control groups, auto uses the process group and gives the reason', async (t) => {
   const trees = await ProcessTrees.open({ cleanup: null, log: silent }, { choice: 'auto', dataDir: null, places: [] })
   assert.deepEqual([trees.inForce, trees.stronger[0]], ['group', { containment: 'cgroup', why: 'no cgroup version 2 is mounted' }])
   const found = await trees.judge({ ...UNCONFINED, contain: 'required' })
@@ -341,7 +337,7 @@ test('where no control group can be had, auto is the process group and says why'
   assert.deepEqual(result, { kind: 'spawn_failed', detail: 'no strong containment is in force', ran: null })
 })
 
-test('auto is the strongest that works here, and says why not a stronger one', async (t) => {
+test('auto uses the strongest containment that works, and says why stronger ones do not', async (t) => {
   const trees = await openCells(t, 'auto')
   if (needs.cgroup.skip === undefined) assert.deepEqual([trees.inForce, trees.stronger], ['cgroup', []])
   else {

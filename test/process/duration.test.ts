@@ -15,7 +15,7 @@ const record = (cap_ms: number, warn_ms: number) => {
   return { clock, events, limit }
 }
 
-test('SIGTERM is due five seconds before the end, or half way when the whole is less than ten', () => {
+test('SIGTERM is due five seconds before the cap, or at 50 percent of a cap below ten seconds', () => {
   const cases: [number, number][] = [
     [300_000, 295_000],
     [10_000, 5_000],
@@ -26,7 +26,7 @@ test('SIGTERM is due five seconds before the end, or half way when the whole is 
   for (const [cap_ms, terminate] of cases) assert.deepEqual(endsOf({ timeout_ms: cap_ms, cap_ms }), { terminate, kill: cap_ms })
 })
 
-test('a timeout below the cap is SIGTERM at that time, with a grace as far as the cap leaves room', () => {
+test('a timeout below the cap sends SIGTERM at that time, and SIGKILL after a grace period within the cap', () => {
   const cases: [timeout: number, cap: number, terminate: number, kill: number][] = [
     [4_000, 300_000, 4_000, 9_000],
     [1, 300_000, 1, 5_001],
@@ -39,7 +39,7 @@ test('a timeout below the cap is SIGTERM at that time, with a grace as far as th
     assert.deepEqual(endsOf({ timeout_ms, cap_ms }), { terminate, kill }, `${timeout_ms} of ${cap_ms}`)
 })
 
-test('the three moments come once each, in their order', async () => {
+test('the warning, SIGTERM and SIGKILL each come once, in this order', async () => {
   const { clock, events } = record(300_000, 60_000)
   await clock.advance(1_000_000)
   assert.deepEqual(events, [
@@ -49,7 +49,7 @@ test('the three moments come once each, in their order', async () => {
   ])
 })
 
-test('a warning that would not come before SIGTERM does not come', async () => {
+test('a warning that is not due before SIGTERM is left out', async () => {
   const { clock, events } = record(20_000, 15_000)
   await clock.advance(20_000)
   assert.deepEqual(events, [
@@ -58,7 +58,7 @@ test('a warning that would not come before SIGTERM does not come', async () => {
   ])
 })
 
-test('after stop nothing comes and no timer is left', async () => {
+test('after stop no event comes and no timer remains', async () => {
   const { clock, events, limit } = record(20_000, 1_000)
   limit.stop()
   assert.equal(clock.pending, 0)

@@ -14,16 +14,16 @@ const ENGINE = '/bin/false'
 const nameOf = (n: number): string => `podman-${String(n).repeat(64)}`
 const cannot = spawnSync('bwrap', ['--bind', '/', '/', 'true']).status === 0 ? false : 'needs bubblewrap, and namespaces'
 
-/** So many images, the first used the longest ago. */
+/** Creates this many images. The first one has the oldest use. */
 const imagesIn = async (directory: string, count: number): Promise<void> => {
   for (let n = 0; n < count; n++) {
     await mkdir(join(directory, nameOf(n), 'usr'), { recursive: true })
-    // Their age is the time of their change, which nobody can set.
+    // The age of an image is its change time, which cannot be set.
     await sleep(20)
   }
 }
 
-test('the least lately used of too many go, what is old goes, and what was asked for a moment ago stays', async (t) => {
+test('the least recently used images above the limit and old ones are removed, and recent ones stay', async (t) => {
   const directory = await tempDir(t)
   await imagesIn(directory, MAX_IMAGES_KEPT + 2)
   await mkdir(join(directory, `${NEW}left`))
@@ -38,7 +38,7 @@ test('the least lately used of too many go, what is old goes, and what was asked
   assert.deepEqual(await readdir(directory), [])
 })
 
-test('an image that a command runs in stays, however old and however many there are', { skip: cannot }, async (t) => {
+test('an image that a command uses stays, at any age and number', { skip: cannot }, async (t) => {
   const directory = await tempDir(t)
   await imagesIn(directory, MAX_IMAGES_KEPT + 1)
   const used = join(directory, nameOf(0))
@@ -54,7 +54,7 @@ test('an image that a command runs in stays, however old and however many there 
   assert.deepEqual(await readdir(directory), [nameOf(0)])
   child.kill('SIGKILL')
   await gone
-  // What it started ends with it, a moment later.
+  // Processes that it started end with it, a moment later.
   for (let n = 0; n < 500 && (await readdir(directory)).length > 0; n++) {
     await dropUnused(ENGINE, directory, Date.now() + IMAGE_KEPT_MS + 1_000)
     await sleep(20)

@@ -14,7 +14,7 @@ import { isAlive, temporaryDirectory, until } from '../support/processes.ts'
 const NOBODY = { uid: 65_534, gid: 65_534 }
 const PROGRAM = fileURLToPath(new URL('../support/kill-refused-program.ts', import.meta.url))
 
-/** A group can be removed when nobody is in it. */
+/** A group without processes can be removed. */
 const removed = (group: string): boolean => {
   try {
     rmdirSync(group)
@@ -26,12 +26,12 @@ const removed = (group: string): boolean => {
 
 const userOf = (pid: number): string => spawnSync('ps', ['-o', 'ruid=', '-p', String(pid)], { encoding: 'utf8' }).stdout.trim()
 
-/** Another user must be able to read these very sources. */
+/** Another user must be able to read these source files. */
 const mayRead = isRoot && spawnSync(process.execPath, ['--check', PROGRAM], { ...NOBODY, cwd: '/', env: {} }).status === 0
 const setpriv = findExecutable('setpriv')
 const skip = !mayRead ? 'needs root, and sources that other users may read' : setpriv.kind !== 'found' ? 'needs setpriv' : false
 
-/** A program that becomes root, under a daemon that is nobody; where a group is given, in that control group and with it. */
+/** Starts a program that becomes root, under a daemon that runs as nobody, in the control group if one is given. */
 const becomesRoot = async (t: TestContext, group: string | null): Promise<{ pid: number; end(): Promise<unknown> }> => {
   assert.equal(setpriv.kind, 'found')
   const directory = await temporaryDirectory(t)
@@ -58,21 +58,25 @@ const becomesRoot = async (t: TestContext, group: string | null): Promise<{ pid:
   return { pid, end }
 }
 
-test('a program that became root under a daemon that is not: its run ends without it, and says so', { skip }, async (t) => {
+test('a program that became root under an unprivileged daemon survives, and its run ends with a warning', { skip }, async (t) => {
   const { pid, end } = await becomesRoot(t, null)
   assert.deepEqual(await end(), { code: null, signal: null, truncated: true, warnings: ['descendants_may_survive'] })
   assert.ok(isAlive(pid))
 })
 
-test('… and in a control group the kernel kills it', { skip: skip || needs.cgroup.skip || false }, async (t) => {
-  const own = findCgroupPlaces().find(({ version }) => version === 2)?.own
-  assert.ok(own !== undefined)
-  const group = join(own, `x0x-test-delegated-${process.pid}`)
-  await mkdir(group)
-  t.after(async () => until(() => removed(group)))
-  for (const file of ['.', 'cgroup.procs', 'cgroup.subtree_control', 'cgroup.threads'])
-    await chown(join(group, file), NOBODY.uid, NOBODY.gid)
-  const { pid, end } = await becomesRoot(t, group)
-  assert.deepEqual(await end(), { code: null, signal: 9, truncated: false, warnings: [] })
-  assert.equal(isAlive(pid), false)
-})
+test(
+  'in a control group, the kernel kills a program that became root under an unprivileged daemon',
+  { skip: skip || needs.cgroup.skip || false },
+  async (t) => {
+    const own = findCgroupPlaces().find(({ version }) => version === 2)?.own
+    assert.ok(own !== undefined)
+    const group = join(own, `x0x-test-delegated-${process.pid}`)
+    await mkdir(group)
+    t.after(async () => until(() => removed(group)))
+    for (const file of ['.', 'cgroup.procs', 'cgroup.subtree_control', 'cgroup.threads'])
+      await chown(join(group, file), NOBODY.uid, NOBODY.gid)
+    const { pid, end } = await becomesRoot(t, group)
+    assert.deepEqual(await end(), { code: null, signal: 9, truncated: false, warnings: [] })
+    assert.equal(isAlive(pid), false)
+  },
+)

@@ -21,12 +21,12 @@ import { hasProc, isAlive, script, start, temporaryDirectory, until } from '../s
 
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 
-/** For as many processes as a test makes, on a machine that does much else. */
+/** Allows time for the processes of a test on a busy machine. */
 const PATIENCE_MS = 60_000
 const MARK = 'p-1'
 const sharing = new TimeSlicer({ clock: systemClock })
 
-/** A likeness of /proc: processes of our user with these environments, the leader being 100. */
+/** A fake /proc with processes of this user that have these environments. PID 100 leads the run. */
 const likeProc = async (t: TestContext, environments: Readonly<Record<number, string | null>>, facts = { forks: 1_000, last: 900 }) => {
   const proc = await temporaryDirectory(t)
   await mkdir(join(proc, 'sys/kernel'), { recursive: true })
@@ -62,29 +62,29 @@ test('a process inside execve(2) is searched again', linuxOnly, async (t) => {
   assert.deepEqual([await whole(0, 0), await whole(0, 4096), await whole(0x20_00_00, 0), await whole(0, 0, 'Z')], [false, true, true, true])
 })
 
-test('whole variables alone are marks', () => {
+test('only a whole variable counts as a mark', () => {
   assert.deepEqual(marksIn(`A=1\0X0X_RUN=a-1\0B=X0X_RUN=b\0QUERY_STRING=\nX0X_RUN=c\0X0X_RUN=d\0`), ['a-1', 'd'])
   fc.assert(fc.property(fc.string(), fc.string(), (before, after) => !marksIn(`Q=${before}X0X_RUN=${MARK}${after}`).includes(MARK)))
 })
 
-test('the mark of one run does not tell that of another', () => {
+test('each run has its own random mark', () => {
   const marks = Array.from({ length: 100 }, () => newMark('p'))
   assert.equal(new Set(marks).size, 100)
   for (const mark of marks) assert.match(mark, /^p-[0-9a-f]{16}$/)
 })
 
-test('the kernel says what numbers it has given', linuxOnly, () => {
+test('the kernel reports which PIDs it has used', linuxOnly, () => {
   const numbers = readPidNumbers()
   assert.ok(numbers !== null && numbers.max > numbers.last && numbers.forks > 0 && numbers.living > 0)
 })
 
-test('whatever was started since is among the numbers that are looked at, also when they began anew', () => {
+test('property: every process started after the run is in the range to search, even after PIDs wrapped around', () => {
   const MAX = 400
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 0, max: 3 }), { maxLength: 500 }), fc.nat(300), (lives, before) => {
       const using = new Map<number, number>()
       let [last, forks] = [1, 0]
-      /** As the kernel does: the next that is free, and from the reserved on again. */
+      /** Takes the next free PID and wraps around to the first unreserved one, like the kernel does. */
       const fork = (life: number): number => {
         for (const [pid, left] of using)
           if (left === 0) using.delete(pid)
@@ -108,7 +108,7 @@ test('whatever was started since is among the numbers that are looked at, also w
   )
 })
 
-test('what was there before a run is not looked at, for as long as the numbers of all processes cannot have been given anew', () => {
+test('processes older than the run are skipped until the kernel may have reused all PIDs', () => {
   const numbers = { last: 900, living: 50, forks: 30_000, max: 32_768 }
   const before = [2, 50, 100, 901, 30_000]
   assert.deepEqual(before.filter(givenSince(100, 1_000, numbers)), [])
@@ -119,7 +119,7 @@ test('what was there before a run is not looked at, for as long as the numbers o
   assert.deepEqual([2, 899, 901, 32_000].filter(givenSince(900, 1_000, { ...numbers, last: 400 })), [2, 901, 32_000])
 })
 
-test('the loop goes round while many processes are looked at', async (t) => {
+test('the event loop keeps running during a search through hundreds of processes', async (t) => {
   const many = Object.fromEntries(Array.from({ length: 300 }, (_none, index) => [101 + index, `X0X_RUN=${MARK}\0`]))
   const search = new MarkSearch({ sharing }, { proc: await likeProc(t, many), lookMs: PATIENCE_MS })
   const found: number[] = []
@@ -135,7 +135,7 @@ test('the loop goes round while many processes are looked at', async (t) => {
   assert.ok(turns >= 100, `${turns} turns`)
 })
 
-test('what is found, known, older or of others', async (t) => {
+test('a search finds new marked processes, without known ones and those of other runs', async (t) => {
   const mine = `A=1\0X0X_RUN=${MARK}\0`
   const search = new MarkSearch(
     { sharing },
@@ -155,7 +155,7 @@ test('what is found, known, older or of others', async (t) => {
   assert.deepEqual(sorted, [[101], [50, 101, 102], []])
 })
 
-test('who hides its environment for a moment is looked at again, and told of where it goes on', linuxOnly, async () => {
+test('a process that hides its environment is searched again, and reported if it keeps hiding', linuxOnly, async () => {
   for (const hides of [HIDDEN_LOOKS, HIDDEN_LOOKS + 1]) {
     let looks = 0
     const find = async () => ({ whole: true, hidden: ++looks <= hides })
@@ -167,52 +167,56 @@ test('who hides its environment for a moment is looked at again, and told of whe
   }
 })
 
-test('whoever asks for the end while what is left is looked for waits no longer than who asked before', linuxOnly, async () => {
+test('a request to end during a search for leftovers waits no longer than an earlier request', linuxOnly, async () => {
   const child = spawn('true')
   let [asked, later] = [false, 0]
   const find = async () => {
     await sleep(200)
     if (asked) later += 1
-    // Longer than is looked for where the end was asked for.
+    // This is longer than a search takes after a request to end.
     asked = performance.now() - began > 1_500
-    // It asks for nothing.
-    cell.signal('SIGCONT')
-    if (asked) cell.signal('SIGTERM')
+    // SIGCONT is not a request to end.
+    tree.signal('SIGCONT')
+    if (asked) tree.signal('SIGTERM')
     return { whole: false, hidden: false }
   }
   const mark = { text: MARK, search: { find, share: (signal: AbortSignal) => sharing.share(signal) }, forks: null }
-  const cell = new ProcessTree({ containment: 'group', leaf: null, mark, sharing, onStuck: () => undefined })
-  cell.adopt(child.pid!, null)
+  const tree = new ProcessTree({ containment: 'group', leaf: null, mark, sharing, onStuck: () => undefined })
+  tree.adopt(child.pid!, null)
   await once(child, 'exit')
   const began = performance.now()
-  await cell.end()
-  assert.deepEqual([cell.mayLeak, asked, later], [true, true, 0])
+  await tree.end()
+  assert.deepEqual([tree.mayLeak, asked, later], [true, true, 0])
 })
 
-test('a process whose memory cannot be read holds nobody up for long, and is told of', { ...linuxOnly, timeout: 60_000 }, async (t) => {
-  // Nobody writes into these: whoever opens one waits in the kernel.
-  const proc = await likeProc(t, { 101: null, 102: `X0X_RUN=${MARK}\0`, 103: null, 104: `X0X_RUN=${MARK}\0` })
-  try {
-    const search = new MarkSearch({ sharing }, { proc })
-    assert.deepEqual(await search.find(wantedBy([], 900)), { whole: false, hidden: false })
-    assert.deepEqual(await search.find(wantedBy([], 900)), { whole: true, hidden: true })
-    // Two threads are lost to it and no more; the others go on writing the journal.
-    await writeFile(join(proc, 'still'), 'works')
-  } finally {
-    for (const pid of [101, 103]) closeSync(openSync(join(proc, String(pid), 'environ'), constants.O_RDWR))
-  }
-})
+test(
+  'a process whose environment cannot be read delays the search only briefly and is reported',
+  { ...linuxOnly, timeout: 60_000 },
+  async (t) => {
+    // A reader of such a pipe blocks in the kernel, because the pipe has no writer.
+    const proc = await likeProc(t, { 101: null, 102: `X0X_RUN=${MARK}\0`, 103: null, 104: `X0X_RUN=${MARK}\0` })
+    try {
+      const search = new MarkSearch({ sharing }, { proc })
+      assert.deepEqual(await search.find(wantedBy([], 900)), { whole: false, hidden: false })
+      assert.deepEqual(await search.find(wantedBy([], 900)), { whole: true, hidden: true })
+      // At most two threads block. The other threads still write files.
+      await writeFile(join(proc, 'still'), 'works')
+    } finally {
+      for (const pid of [101, 103]) closeSync(openSync(join(proc, String(pid), 'environ'), constants.O_RDWR))
+    }
+  },
+)
 
-test('where there are no processes to look at, that is said', async (t) => {
+test('a search without a usable /proc reports that', async (t) => {
   const search = new MarkSearch({ sharing }, { proc: join(await temporaryDirectory(t), 'nothing') })
   assert.equal(await search.find(wantedBy([], null)), null)
   assert.equal(search.forksNow, null)
 })
 
-test('signals without end to a run hold nobody up', linuxOnly, async (t) => {
+test('thousands of signals to a run cost little processor time', linuxOnly, async (t) => {
   const { process: running, printed } = await start(t, [await script(t, 'echo up; exec sleep 1000')])
   await printed('up')
-  // A young run is looked after in less time.
+  // A young run needs less time per signal.
   await sleep(1_000)
   const before = process.cpuUsage()
   for (let count = 0; count < 4_000; count++) running.signal('SIGCONT')
@@ -222,7 +226,7 @@ test('signals without end to a run hold nobody up', linuxOnly, async (t) => {
   assert.equal((await running.ended).signal, 15)
 })
 
-test('a stop and what makes it go on reach a descendant in another session in that order', linuxOnly, async (t) => {
+test('SIGSTOP and SIGCONT reach a descendant in another session in that order', linuxOnly, async (t) => {
   const path = await script(t, 'setsid sh -c \'trap "exit 3" USR1; echo pid $$; while :; do sleep 0.02; done\' & wait; exec sleep 1000')
   const { process: running, output, printed } = await start(t, [path])
   await printed('\n')
@@ -235,13 +239,13 @@ test('a stop and what makes it go on reach a descendant in another session in th
   await until(() => !isAlive(pid))
 })
 
-test('a stranger of the same user is left alone by a search under way', linuxOnly, async (t) => {
+test('a search does not affect an unrelated process of the same user', linuxOnly, async (t) => {
   const started = await start(t, ['sleep', '1000'])
-  const stranger = spawn('sleep', ['1000'], { stdio: 'ignore', detached: true, env: { X0X_RUN: 'of-another' } })
-  const ended = once(stranger, 'exit')
-  t.after(() => stranger.kill('SIGKILL'))
+  const unrelated = spawn('sleep', ['1000'], { stdio: 'ignore', detached: true, env: { X0X_RUN: 'of-another' } })
+  const ended = once(unrelated, 'exit')
+  t.after(() => unrelated.kill('SIGKILL'))
   started.process.kill()
   await started.process.ended
-  stranger.kill('SIGUSR1')
+  unrelated.kill('SIGUSR1')
   assert.deepEqual(await ended, [null, 'SIGUSR1'])
 })

@@ -15,12 +15,12 @@ import { groupCells, script, startGuardian } from '../support/processes.ts'
 const MAX = Number.MAX_SAFE_INTEGER
 const sha256 = (data: Uint8Array): Uint8Array => new Uint8Array(createHash('sha256').update(data).digest())
 
-/** The stream has told of what came, and the pump has taken it. */
+/** Waits until the stream has reported its data and the pump has read it. */
 const settled = async (): Promise<void> => {
   for (let turn = 0; turn < 3; turn++) await nextTurn()
 }
 
-/** A stream that gives what it is handed, a pump on it, and what the pump did. */
+/** A stream with a pump, and a record of the output and events of the pump. */
 const pumpOf = (budget: OutputBudget | null, cap = MAX) => {
   const source = new Readable({ read: () => undefined })
   const chunks: Buffer[] = []
@@ -42,7 +42,7 @@ interface Ran {
   readonly end: { stdout: OutputTotals; stderr: OutputTotals; truncated: boolean; code: number | null }
 }
 
-/** Runs a shell text whose streams may forward so much together. */
+/** Runs a shell script. `bytes` limits the output of both streams together. */
 const runWith = async (t: TestContext, text: string, bytes: number): Promise<Ran> => {
   const policy = policyOf(['/usr'], { limits: `max_output_bytes = ${bytes}` })
   const permit = permitted(askRun(policy, { argv: [await script(t, text)] }))
@@ -50,7 +50,7 @@ const runWith = async (t: TestContext, text: string, bytes: number): Promise<Ran
   const warnings: [string, number | null][] = []
   const handlers = {
     onOutput: (stream: 'stdout' | 'stderr', data: Uint8Array) => void output[stream].push(Buffer.from(data)),
-    // Another program of this user that hides its environment meanwhile has an ordinary user warned of it.
+    // Another program of this user may hide its environment meanwhile, which gives an ordinary user a warning.
     onWarning: (kind: string, total: number | null) => void (kind !== 'descendants_may_survive' && warnings.push([kind, total])),
   }
   const components = { trees: await groupCells(), clock: systemClock, cleanup: startGuardian(t), handlers }
@@ -61,7 +61,7 @@ const runWith = async (t: TestContext, text: string, bytes: number): Promise<Ran
   return { out: Buffer.concat(output.stdout), err: Buffer.concat(output.stderr), warnings, end }
 }
 
-test('a stream whose totals stand is read no more, whoever lets it go on', async () => {
+test('a pump reads no more after its totals are final', async () => {
   const out = pumpOf({ left: 10 })
   out.source.push('abc')
   await settled()
@@ -72,7 +72,7 @@ test('a stream whose totals stand is read no more, whoever lets it go on', async
   assert.deepEqual([out.data().toString(), totals.bytes_total, out.pump.total], ['abc', 3, 3])
 })
 
-test('a cap of its own holds beside the budget, and takes nothing of it that was not forwarded', async () => {
+test('the own limit of a stream applies as well, and dropped bytes do not use the shared budget', async () => {
   const budget = { left: 10 }
   const [out, err] = [pumpOf(budget, 3), pumpOf(budget)]
   out.source.push('123456')
@@ -83,7 +83,7 @@ test('a cap of its own holds beside the budget, and takes nothing of it that was
   assert.deepEqual([out.data().toString(), err.data().toString(), budget.left], ['123', 'abcdefg', 0])
 })
 
-test('without a budget nothing is shared', async () => {
+test('without a shared budget each stream has only its own limit', async () => {
   const [out, err] = [pumpOf(null, 3), pumpOf(null, 3)]
   out.source.push('123')
   err.source.push('abc')
@@ -91,7 +91,7 @@ test('without a budget nothing is shared', async () => {
   assert.deepEqual([out.data().toString(), err.data().toString(), out.hits, err.hits], ['123', 'abc', [], []])
 })
 
-test('however two streams write and are read, what is forwarded is the beginning of each, and the budget exactly', async () => {
+test('property: two streams forward the start of their output, together exactly the budget', async () => {
   const stepOf = fc.record({
     err: fc.boolean(),
     size: fc.integer({ min: 1, max: 400 }),
@@ -131,7 +131,7 @@ test('however two streams write and are read, what is forwarded is the beginning
   )
 })
 
-test('a flood on both streams is read to its end, and what is forwarded is the budget', async (t) => {
+test('a flood on both streams is read to its end, and exactly the budget is forwarded', async (t) => {
   const { out, err, warnings, end } = await runWith(t, 'head -c 3000000 /dev/zero >&2 & head -c 3000000 /dev/zero; wait', 1_000_000)
   assert.equal(out.length + err.length, 1_000_000)
   assert.deepEqual([end.stdout.bytes_total, end.stderr.bytes_total, end.code], [3_000_000, 3_000_000, 0])

@@ -33,7 +33,7 @@ const pumpOf = (cap = MAX, frames = new BufferPool({ size: MAX_FRAME_DATA, max: 
   return { source, pump, lengths, received, frames }
 }
 
-test('all frames of a fast program are full but the last', async () => {
+test('all frames of a fast program are full, except the last', async () => {
   const { source, pump, lengths } = pumpOf()
   pump.resume()
   for (let turn = 0; turn < 16; turn++) {
@@ -46,7 +46,7 @@ test('all frames of a fast program are full but the last', async () => {
   assert.deepEqual(lengths, [...Array.from({ length: full }, () => MAX_FRAME_DATA), 16 * CHUNK - full * MAX_FRAME_DATA])
 })
 
-test('a short piece waits for one turn only', async () => {
+test('a short piece waits for only one turn', async () => {
   const { source, pump, received } = pumpOf()
   pump.resume()
   await nextTurn()
@@ -56,7 +56,7 @@ test('a short piece waits for one turn only', async () => {
   assert.equal(pump.isEnded, false)
 })
 
-test('the stream has not ended before its last bytes are forwarded', async () => {
+test('a stream ends only after its last bytes are forwarded', async () => {
   const { source, pump, received } = pumpOf()
   pump.resume()
   source.push(Buffer.alloc(CHUNK, 1))
@@ -70,7 +70,7 @@ test('the stream has not ended before its last bytes are forwarded', async () =>
   assert.equal(Buffer.concat(received).length, CHUNK)
 })
 
-test('bytes beyond the cap take no new buffers', async () => {
+test('bytes above the limit reuse one buffer', async () => {
   let taken = 0
   class Counted extends BufferPool {
     override take(): Uint8Array {
@@ -92,7 +92,7 @@ test('bytes beyond the cap take no new buffers', async () => {
   assert.equal(frames.take(), first)
 })
 
-test('however a program writes and its reader pauses, the bytes arrive in order, and a paused pump forwards none', async () => {
+test('property: the bytes of a program arrive in order, and a paused pump forwards no data', async () => {
   const steps = fc.array(
     fc.record({ size: fc.oneof(fc.nat({ max: 40 }), fc.nat({ max: 2 * CHUNK })), pause: fc.boolean(), turns: fc.nat({ max: 2 }) }),
     { maxLength: 25 },

@@ -21,7 +21,7 @@ const held = async (path: string, name = 'tool'): Promise<PinnedFile> => ({
   name,
 })
 
-/** `sh` with these words. */
+/** A command that runs `sh` with these words. */
 const standIn = (...words: readonly (string | PinnedFile)[]): StandIn => ({ argv0: 'sh', words: ['/bin/sh', ...words] })
 
 const setUp = async (t: TestContext) => {
@@ -35,7 +35,7 @@ const setUp = async (t: TestContext) => {
   return { dir, dataDir, file: join(dir, 'file'), copies, left }
 }
 
-test('a copy has the bytes that were hashed, a path of its own, and is for this user alone; it is gone after its run', async (t) => {
+test('a private copy has the hashed bytes, a unique path and only owner rights, and is removed after its run', async (t) => {
   const { file, dataDir, copies, left } = await setUp(t)
   const [one, other] = [copies.make(standIn(await held(file), 'a')), copies.make(standIn(await held(file)))]
   const path = one.argv[1] ?? ''
@@ -52,7 +52,7 @@ test('a copy has the bytes that were hashed, a path of its own, and is for this 
   assert.deepEqual(await left(), [])
 })
 
-test('another user neither reads a copy nor puts something in its place', needs.root, async (t) => {
+test('another user can neither read nor replace a private copy', needs.root, async (t) => {
   const { file, dir, dataDir, copies } = await setUp(t)
   execFileSync('chmod', ['0755', dir, dataDir])
   const [, path = ''] = copies.make(standIn(await held(file))).argv
@@ -61,7 +61,7 @@ test('another user neither reads a copy nor puts something in its place', needs.
   copies.stop()
 })
 
-test('a link stands in place of a file to which only the way can be changed', async (t) => {
+test('a link replaces a file that the requester cannot write, but whose path it can change', async (t) => {
   const { copies } = await setUp(t)
   const { argv, remove } = copies.make(standIn({ path: '/usr/bin/env', sha256: null, name: 'tool' }))
   assert.equal(await readlink(argv[1] ?? ''), '/usr/bin/env')
@@ -69,7 +69,7 @@ test('a link stands in place of a file to which only the way can be changed', as
   assert.ok(existsSync('/usr/bin/env'))
 })
 
-test('other bytes than those that were hashed, and more bytes, are no copy, and nothing of one is left', async (t) => {
+test('changed or additional bytes give no copy, and a partial copy is removed', async (t) => {
   const { file, copies, left } = await setUp(t)
   const first = await held(file)
   await appendFile(file, 'echo 2\n')
@@ -89,7 +89,7 @@ try {
 }
 `
 
-test('on a disk that is full nothing runs: the system says why, and the part that was written is removed', needs.bwrap, async (t) => {
+test('a full disk gives a system error, and the partial copy is removed', needs.bwrap, async (t) => {
   const { dir, dataDir, file } = await setUp(t)
   await writeFile(file, Buffer.alloc(4 * 1024 * 1024, 'x'))
   const { sha256 } = await held(file)
@@ -103,7 +103,7 @@ test('on a disk that is full nothing runs: the system says why, and the part tha
   assert.match(stdout, /^ENOSPC: no space left on device, write\n$/, stderr)
 })
 
-test('what a killed process left is removed at the next start; what a running one has, or one that nobody here sees, stays', async (t) => {
+test('a start removes copies of dead processes, and keeps those of running ones and other PID namespaces', async (t) => {
   const { dataDir, copies } = await setUp(t)
   const own = ownIdentity()
   const ended = spawnSync('true').pid
@@ -120,6 +120,6 @@ test('what a killed process left is removed at the next start; what a running on
   }
   copies.start()
   assert.deepEqual((await readdir(join(dataDir, COPIES_DIRECTORY))).toSorted(), [owners.alive, owners.elsewhere, owners.other].toSorted())
-  // Only root may remove the temporary directory as it is now.
+  // The test needs these rights to remove the temporary directory, unless it runs as root.
   execFileSync('chmod', ['-R', 'u+w', join(dataDir, COPIES_DIRECTORY)])
 })

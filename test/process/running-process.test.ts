@@ -12,7 +12,7 @@ import { hasProc, run, script, start, temporaryDirectory } from '../support/proc
 const linuxOnly = hasProc ? {} : { skip: 'needs /proc' }
 const sha256 = (data: Uint8Array): Uint8Array => new Uint8Array(createHash('sha256').update(data).digest())
 
-test('a program runs with its arguments byte for byte and ends with its own code', async (t) => {
+test('a program gets its arguments byte for byte and ends with its own exit code', async (t) => {
   const path = await script(t, 'for a in "$@"; do printf "<%s>" "$a"; done; echo err >&2; exit 7')
   const { end, stdout, stderr, warnings } = await run(t, [path, 'a b', '', '*', "it's", 'é'])
   assert.equal(stdout, "<a b><><*><it's><é>")
@@ -22,12 +22,12 @@ test('a program runs with its arguments byte for byte and ends with its own code
   assert.deepEqual(warnings, [])
 })
 
-test('a name is found in the scrubbed PATH and keeps its name as argv[0]', linuxOnly, async (t) => {
+test('a program is found in the scrubbed PATH and keeps its name as argv[0]', linuxOnly, async (t) => {
   const { stdout } = await run(t, ['cat', '/proc/self/cmdline'])
   assert.equal(stdout, 'cat\0/proc/self/cmdline\0')
 })
 
-test('the environment is the scrubbed one and, in the weak mode, the mark of its run', async (t) => {
+test('a program gets the scrubbed environment and, with group containment, the mark of its run', async (t) => {
   process.env['X0X_TEST_LEAK'] = 'secret'
   t.after(() => delete process.env['X0X_TEST_LEAK'])
   const { stdout } = await run(t, ['env'])
@@ -42,17 +42,17 @@ test('the environment is the scrubbed one and, in the weak mode, the mark of its
   assert.match(stdout, /^X0X_RUN=[0-9a-f]{16}-[0-9a-f]{16}$/m)
 })
 
-test('the working directory is the permitted one', async (t) => {
+test('a program runs in the permitted working directory', async (t) => {
   const cwd = await temporaryDirectory(t)
   assert.equal((await run(t, ['pwd'], { cwd })).stdout, `${cwd}\n`)
 })
 
-test('without stdin a program reads the end of file at once', async (t) => {
+test('a program without stdin reads the end of file at once', async (t) => {
   assert.deepEqual((await run(t, ['cat'])).end.code, 0)
 })
 
-test('a program has the three standard descriptors and no other, whatever we were started with', linuxOnly, async (t) => {
-  // ls opens the directory it lists.
+test('a program has only the three standard descriptors, with any open descriptor of the daemon', linuxOnly, async (t) => {
+  // ls opens the directory that it lists.
   assert.deepEqual((await run(t, ['ls', '/proc/self/fd'])).stdout.trim().split('\n'), ['0', '1', '2', '3'])
   const program = fileURLToPath(new URL('../support/fd-program.ts', import.meta.url))
   const script = `exec 77</etc/passwd; exec "${process.execPath}" "${program}"`
@@ -60,7 +60,7 @@ test('a program has the three standard descriptors and no other, whatever we wer
   assert.deepEqual(stdout.trim().split('\n'), ['0', '1', '2', '3'])
 })
 
-test('a program leads a session and a group of its own and has no terminal', linuxOnly, async (t) => {
+test('a program leads its own session and group and has no terminal', linuxOnly, async (t) => {
   const { process, stdout } = await run(t, ['cat', '/proc/self/stat'])
   const [, , group, session, terminal] = stdout
     .slice(stdout.lastIndexOf(')') + 2)
@@ -69,7 +69,7 @@ test('a program leads a session and a group of its own and has no terminal', lin
   assert.deepEqual([group, session, terminal], [process.pid, process.pid, 0])
 })
 
-test('binary bytes and ten megabytes arrive as they were written', async (t) => {
+test('ten megabytes of binary output arrive unchanged', async (t) => {
   const file = join(await temporaryDirectory(t), 'random')
   const data = Buffer.concat(
     Array.from({ length: 160 }, (_item, at) => createHash('shake256', { outputLength: 65_536 }).update(`${at}`).digest()),
@@ -82,7 +82,7 @@ test('binary bytes and ten megabytes arrive as they were written', async (t) => 
   assert.ok(Buffer.concat(output.stdout).equals(data))
 })
 
-test('output of exactly the cap is whole; one byte more is cut, counted and warned of once', async (t) => {
+test('output of exactly the limit is complete, and one more byte is cut, counted and reported once', async (t) => {
   const limits = { max_stdout_bytes: 1000, warn_stdout_bytes: 500 }
   const exact = await run(t, ['head', '-c', '1000', '/dev/zero'], { limits })
   assert.deepEqual([exact.end.truncated, exact.end.stdout.bytes_total], [false, 1000])
@@ -97,7 +97,7 @@ test('output of exactly the cap is whole; one byte more is cut, counted and warn
   assert.equal(over.end.code, 0)
 })
 
-test('a flood beyond the cap is read and dropped to its end, and the code is kept', async (t) => {
+test('output above the limit is read and dropped to its end, and the exit code is kept', async (t) => {
   const path = await script(t, 'yes | head -c 3000000 >&2; exit 3')
   const { end, warnings, stderr } = await run(t, [path], { limits: { max_stderr_bytes: 100_000, warn_stderr_bytes: 1 } })
   assert.deepEqual([end.code, end.stderr.bytes_total, stderr.length, end.stderr.truncated], [3, 3_000_000, 100_000, true])
@@ -107,13 +107,13 @@ test('a flood beyond the cap is read and dropped to its end, and the code is kep
   )
 })
 
-test('a closed pipe is SIGPIPE for a program, as in a shell', async (t) => {
+test('a program gets SIGPIPE for a closed pipe, as in a shell', async (t) => {
   const path = await script(t, 'yes | head -n 1')
   const { end, stdout } = await run(t, [path])
   assert.deepEqual([end.code, stdout], [0, 'y\n'])
 })
 
-test('stdin reaches the program whole, and its end too', async (t) => {
+test('stdin reaches the program completely, with its end', async (t) => {
   const { process, output } = await start(t, ['cat'], { stdin: true })
   const data = Buffer.alloc(3_000_000, 'x0x')
   for (let at = 0; at < data.length; at += 60_000) await process.stdin?.write(data.subarray(at, at + 60_000))
@@ -122,7 +122,7 @@ test('stdin reaches the program whole, and its end too', async (t) => {
   assert.ok(Buffer.concat(output.stdout).equals(data))
 })
 
-test('a program that does not read its stdin is no error', async (t) => {
+test('a program that does not read its stdin causes no error', async (t) => {
   const { process } = await start(t, ['true'], { stdin: true })
   for (let n = 0; n < 20; n++) await process.stdin?.write(Buffer.alloc(60_000))
   process.stdin?.end()

@@ -23,7 +23,7 @@ const program = async (t: TestContext, text = '#!/bin/sh\nexit 0\n'): Promise<st
   return path
 }
 
-test('only the very object that policy made is run: no copy, no likeness', async (t) => {
+test('only the exact object that policy created is run, not a copy of it', async (t) => {
   const permit = permitFor(['true'])
   const cleanup = startGuardian(t)
   for (const forged of [{ ...permit }, structuredClone(permit), Object.create(permit), null])
@@ -41,43 +41,43 @@ test('a program that was replaced after it was permitted is not run', async (t) 
   assert.match(await failureOf(t, permit), /was replaced after it was permitted/)
 })
 
-test('a program that is gone since it was permitted is a failure to start', async (t) => {
+test('a program that was removed after it was permitted is a failure to start', async (t) => {
   const path = await program(t)
   const permit = permitFor([path])
   await rm(path)
   assert.match(await failureOf(t, permit), /ENOENT/)
 })
 
-test('a program that lost its right to be executed is a failure to start', async (t) => {
+test('a program that lost its execute permission is a failure to start', async (t) => {
   const path = await program(t)
   const permit = permitFor([path])
   await chmod(path, 0o644)
   assert.match(await failureOf(t, permit), /EACCES/)
 })
 
-test('a file that is no program is a failure to start', async (t) => {
+test('a script without an interpreter is a failure to start', async (t) => {
   const permit = permitFor([await program(t, '#!/nowhere/interpreter\n')])
   assert.match(await failureOf(t, permit), /ENOENT/)
 })
 
-test('a missing working directory is named, and not taken for a missing program', async (t) => {
+test('a missing working directory is reported as such, not as a missing program', async (t) => {
   const cwd = join(await temporaryDirectory(t), 'gone')
   assert.match(await failureOf(t, permitFor(['true'], { cwd })), /working directory.*gone/)
   const file = await program(t)
   assert.match(await failureOf(t, permitFor(['true'], { cwd: file })), /not a directory/)
 })
 
-test('an argument that the system does not take is a failure to start', async (t) => {
-  // One argument may have 128 KiB on Linux.
+test('an argument that is too long for the system is a failure to start', async (t) => {
+  // Linux accepts 128 KiB per argument.
   assert.match(await failureOf(t, permitFor(['true', 'x'.repeat(4 * 1024 * 1024)])), /E2BIG/)
 })
 
-test('ourselves, init and everybody can be no tree to signal', () => {
+test('the PIDs of init, of this process and of all processes are refused as process trees', () => {
   for (const pid of [1, 0, -1, -5, 1.5, Number.NaN]) assert.throws(() => new DescendantTracker(pid), RangeError)
 })
 
-test('a tree whose processes are gone is signalled in vain, without an error', () => {
-  // Above any pid that Linux gives (2^22).
+test('a signal to a process tree without processes has no effect and gives no error', () => {
+  // Above any PID that Linux uses (2^22).
   const tree = new DescendantTracker(2 ** 22 + 12_345)
   tree.signal('SIGTERM')
   tree.end()
@@ -88,7 +88,7 @@ test('a tree whose processes are gone is signalled in vain, without an error', (
 const FURTHER = '/proc/sys/fs/binfmt_misc'
 const skip = existsSync(FURTHER) && readdirSync(FURTHER).length > 2 && 'this kernel has further formats, and says itself what it knows'
 
-test('a file with nothing of a program but its magic, or of another machine, is not handed to a shell', { skip }, async (t) => {
+test('a damaged ELF file, or one of another machine, is not passed to a shell', { skip }, async (t) => {
   const directory = await temporaryDirectory(t)
   const node = (await readFile(process.execPath)).subarray(0, 4096)
   const other = Buffer.from(node)
@@ -99,7 +99,7 @@ test('a file with nothing of a program but its magic, or of another machine, is 
     ['magic', Buffer.from('\u007fELF\necho ran by a shell\n')],
     ['machine', other],
     ['headers', noHeaders],
-    // Its program headers would stand behind its end.
+    // The program headers would be after the end of the file.
     ['cut', node.subarray(0, 64)],
   ] as const) {
     const path = join(directory, name)

@@ -19,15 +19,15 @@ import { terminalProblem } from '../../src/process/terminal.ts'
 import { askRun, EVERY_GRANT, permitted, policyOf } from '../support/local-policy.ts'
 import { isAlive, temporaryDirectory, until } from '../support/processes.ts'
 
-// As every program of ours does at its start.
+// Every program of x0x does this when it starts.
 closeInheritedDescriptors()
 const native = posixSpawn()
 const skip = process.platform === 'linux' ? (terminalProblem() ?? false) : 'both ways exist on Linux only'
 
-/** Both ways to hold a terminal. Programs cannot tell them apart. */
+/** Both ways to hold a terminal. Programs cannot distinguish them. */
 const WAYS = [
-  ['this process', native],
-  ['a holder', { problem: 'not wanted here' }],
+  ['a terminal of this process', native],
+  ['a terminal of a holder process', { problem: 'not wanted here' }],
 ] as const
 type Way = (typeof WAYS)[number][1]
 
@@ -42,7 +42,7 @@ interface StartOptions {
   readonly way?: Way
 }
 
-/** A program on a terminal, and what it has shown. */
+/** A program on a terminal, with the text that it has shown. */
 class OnTerminal {
   readonly child: Child
   readonly ended: Promise<ExitStatus>
@@ -57,7 +57,7 @@ class OnTerminal {
       child.onExit = resolve
     })
     this.resize = child.resize ?? (({ cols, rows }) => void sizes?.write(`${cols} ${rows}\n`))
-    // A program may end before it reads.
+    // A program may end before it reads its input.
     child.stdio[0]?.on('error', () => undefined)
     this.output.on('data', (part: Buffer) => {
       this.#parts.push(part)
@@ -81,7 +81,7 @@ class OnTerminal {
     while (!this.text.includes(text)) await once(this.output, 'data')
   }
 
-  /** How it ended, after all its output was read. */
+  /** Returns the exit status after all output was read. */
   async over(): Promise<ExitStatus> {
     const [exit] = await Promise.all([this.ended, this.output.readableEnded || once(this.output, 'end')])
     this.close()
@@ -123,7 +123,7 @@ const descriptors = (): string[] => readdirSync('/proc/self/fd')
 const lines = (text: string): string[] => text.split('\r\n')
 
 for (const [name, way] of WAYS) {
-  const each = (title: string, body: (t: TestContext) => Promise<void>): void => void test(`${name}: ${title}`, { skip }, body)
+  const each = (title: string, body: (t: TestContext) => Promise<void>): void => void test(`with ${name}, ${title}`, { skip }, body)
 
   each('a program is in the foreground of its terminal, which has its size and is /dev/tty', async (t) => {
     const terminal = { cols: 100, rows: 30 }
@@ -137,7 +137,7 @@ for (const [name, way] of WAYS) {
     assert.deepEqual(exit, { code: 0, signal: null })
   })
 
-  each('lines are edited, echoed and ended as on any terminal', async (t) => {
+  each('lines are edited, echoed and completed as on any terminal', async (t) => {
     const { text } = await run(t, 'stty -a | tr ";" "\\n"; exec cat', { way }, 'wrox\u007fng\u0015rigät\u007f\u007fht\n')
     const words = text.split(/[\n\r ]+/)
     for (const mode of ['icanon', 'isig', 'echo', 'icrnl', 'ixon', 'iutf8', 'opost', 'onlcr', 'iexten', '^C', '^D', '^?'])
@@ -145,14 +145,14 @@ for (const [name, way] of WAYS) {
     assert.ok(text.endsWith('\r\nright\r\n'), text)
   })
 
-  each('Ctrl-C ends the program by SIGINT', async (t) => {
+  each('Ctrl-C ends the program with SIGINT', async (t) => {
     const running = await start(t, 'echo ready; exec cat', { way })
     await running.shown('ready')
     running.input.write('\u0003')
     assert.deepEqual(await running.over(), { code: null, signal: constants.signals.SIGINT })
   })
 
-  each('a raw terminal is output and /dev/tty, changes no byte, and input is a pipe', async (t) => {
+  each('a raw terminal carries output and /dev/tty unchanged, and input is a pipe', async (t) => {
     const terminal = { ...SIZE, raw: true }
     const script = 'stty size < /dev/tty; test -t 0 || test -t 1 && test -t 2 && echo yes; cat; echo "$NODE_OPTIONS" > /dev/tty'
     const { exit, text } = await run(t, script, { way, terminal, env: { NODE_OPTIONS: '--nonsense' } }, 'a\u0004b\r\n\u0003')
@@ -168,7 +168,7 @@ for (const [name, way] of WAYS) {
     for (const raw of [false, true]) assert.equal((await run(t, 'cat', { way, stdin: false, terminal: { ...SIZE, raw } })).exit.code, 0)
   })
 
-  each('a program receives new sizes, and the last of 10,000 is the one that stays', async (t) => {
+  each('a program receives new sizes, and the last of 10,000 remains', async (t) => {
     const running = await start(t, 'trap "stty size" WINCH; echo ready; while :; do read line && break; done; stty size; exit 6', { way })
     await running.shown('ready')
     running.resize({ cols: 50, rows: 20 })
@@ -180,7 +180,7 @@ for (const [name, way] of WAYS) {
     running.resize(SIZE)
   })
 
-  each('statuses and signals are exact', async (t) => {
+  each('exit codes and signals are exact', async (t) => {
     for (const code of [0, 1, 126, 127, 255]) assert.deepEqual((await run(t, `exit ${code}`, { way })).exit, { code, signal: null })
     for (const signal of ['SIGHUP', 'SIGTERM', 'SIGKILL', 'SIGUSR2'] as const) {
       const { exit } = await run(t, `kill -${signal.slice(3)} $$`, { way })
@@ -188,13 +188,13 @@ for (const [name, way] of WAYS) {
     }
   })
 
-  each('all output of a program arrives, also what it writes at its very end', async (t) => {
+  each('all output of a program arrives, including its last bytes', async (t) => {
     const expected = Array.from({ length: 20_000 }, (_one, at) => `${at + 1}\r\n`).join('')
     const outputs = await Promise.all(Array.from({ length: 4 }, async () => (await run(t, 'exec seq 20000', { way })).text))
     for (const text of outputs) assert.ok(text === expected)
   })
 
-  each('a program that closes its streams before its end still has its terminal', async (t) => {
+  each('a program that closes its streams before its end keeps its terminal', async (t) => {
     const cwd = await temporaryDirectory(t)
     const script = 'exec < /dev/null > /dev/null 2>&1; : > closed; until [ -e go ]; do sleep 0.01; done; echo late > /dev/tty; exit 4'
     const running = await start(t, script, { way, cwd })
@@ -204,7 +204,7 @@ for (const [name, way] of WAYS) {
     assert.equal(running.text, 'late\r\n')
   })
 
-  each('10 MiB that are typed while the program does not read disturb nothing and arrive whole', async (t) => {
+  each('10 MiB of input to a program that does not read delay no other program and arrive complete', async (t) => {
     const cwd = await temporaryDirectory(t)
     const paste = Buffer.concat(
       Array.from({ length: 160 }, (_one, at) => createHash('shake256', { outputLength: 65_536 }).update(`${at}`).digest()),
@@ -221,7 +221,7 @@ for (const [name, way] of WAYS) {
     assert.ok(running.text.includes(createHash('sha256').update(paste).digest('hex')))
   })
 
-  each('a descendant that keeps the terminal does not hold its output', async (t) => {
+  each('a descendant that keeps the terminal does not delay the end of the output', async (t) => {
     const cwd = await temporaryDirectory(t)
     const script = 'setsid sh -c \'echo "pid $$"; : > held; exec sleep 1000\' & until [ -e held ]; do sleep 0.01; done; exit 3'
     const running = await start(t, script, { way, cwd })
@@ -242,7 +242,7 @@ here('no other process holds the terminal of a program', async (t) => {
   await running.over()
 })
 
-here('a program of another user, or in a namespace, has a holder', async (t) => {
+here('a program of another user, or in a namespace, has a holder process for its terminal', async (t) => {
   const permit = permitIn(await temporaryDirectory(t), ['true'], SIZE)
   const plans = [
     planLaunch(permit, false),
@@ -253,8 +253,8 @@ here('a program of another user, or in a namespace, has a holder', async (t) => 
   assert.deepEqual(held, [[SIZE, null], [null, 3], ...(hasBwrap ? [[null, 4]] : [])])
 })
 
-here('a program has its terminal and no other descriptor of this process', async (t) => {
-  // Open and free numbers among those that the program gets.
+here('a program has its terminal and no other descriptors of this process', async (t) => {
+  // Open and closed numbers in the range that the program gets.
   const held = Array.from({ length: 12 }, () => openSync('/dev/null', 'r'))
   for (const fd of held.filter((_fd, at) => at % 2 === 0)) closeSync(fd)
   try {
@@ -280,7 +280,7 @@ here('a failed start leaves no descriptor open', async (t) => {
   assert.deepEqual(descriptors(), before)
 })
 
-here('50 programs on terminals at once end each on their own, and leave no descriptor', async (t) => {
+here('50 simultaneous programs on terminals have their own exit status, and leave no descriptor', async (t) => {
   await run(t, 'true')
   const before = descriptors().length
   const texts = await Promise.all(
@@ -294,7 +294,7 @@ here('50 programs on terminals at once end each on their own, and leave no descr
   assert.ok(descriptors().length <= before, `${descriptors().length} descriptors, ${before} before`)
 })
 
-here('a program is hung up when its terminal is closed', async (t) => {
+here('a program gets SIGHUP when its terminal is closed', async (t) => {
   const running = await start(t, 'echo ready; exec cat')
   await running.shown('ready')
   running.close()
@@ -309,7 +309,7 @@ here('input after the end of a program is dropped without an error', async (t) =
   assert.deepEqual(await running.over(), { code: 0, signal: null })
 })
 
-here('a program that writes without end waits for a slow reader', async (t) => {
+here('a program with endless output waits for a slow reader', async (t) => {
   const running = await start(t, 'echo ready; exec yes')
   await running.shown('ready')
   const { output, child } = running

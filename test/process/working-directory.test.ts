@@ -17,7 +17,7 @@ import { groupCells, hasProc, startGuardian } from '../support/processes.ts'
 
 const linuxOnly = { skip: !hasProc && 'elsewhere a program starts by the path of its directory' }
 
-/** `app/work` below the root, and `app2/work` outside of it. */
+/** `app/work` below the root, and `app2/work` outside it. */
 const twoPlaces = async (t: TestContext): Promise<Scene> => {
   const scene = await fileScene(t)
   for (const place of [scene.inside, scene.outside]) {
@@ -27,7 +27,7 @@ const twoPlaces = async (t: TestContext): Promise<Scene> => {
   return scene
 }
 
-/** A directory below the root, held as a session holds it. */
+/** Opens a directory below the root, like a session does. */
 const hold = async (t: TestContext, { inside }: Scene, path: string): Promise<OpenDirectory> => {
   const verdict = authorizeFile({ path, access: 'read' }, rightsOf(policyOf([inside])))
   assert.ok(verdict.kind === 'permit')
@@ -45,7 +45,7 @@ const permitIn = ({ inside }: Scene, { real: path, descriptor }: OpenDirectory, 
     ),
   )
 
-/** What a permitted program prints, or why it did not start. */
+/** The output of a permitted program, or the reason why it did not start. */
 const outputOf = async (t: TestContext, permit: Permit): Promise<string> => {
   const parts: Buffer[] = []
   const handlers = { onOutput: (_stream: string, data: Uint8Array) => void parts.push(Buffer.from(data)), onWarning: () => undefined }
@@ -57,13 +57,13 @@ const outputOf = async (t: TestContext, permit: Permit): Promise<string> => {
   return Buffer.concat(parts).toString().replaceAll('\r\n', '\n')
 }
 
-/** Puts a link that leads out of the root in the place of the directory. */
+/** Replaces the directory by a link to a directory outside the root. */
 const swap = async ({ inside, outside }: Scene): Promise<void> => {
   await rename(join(inside, 'work'), join(inside, 'moved'))
   await symlink(join(outside, 'work'), join(inside, 'work'))
 }
 
-test('a program starts in the directory that is held, whatever its path leads to by then', linuxOnly, async (t) => {
+test('a program starts in the opened directory, even if its path leads elsewhere by then', linuxOnly, async (t) => {
   const scene = await twoPlaces(t)
   const held = await hold(t, scene, 'work')
   const [print, look, touch] = [
@@ -79,7 +79,7 @@ test('a program starts in the directory that is held, whatever its path leads to
   assert.deepEqual([existsSync(join(scene.inside, 'moved/new')), existsSync(join(scene.outside, 'work/new'))], [true, false])
 })
 
-test('a program on a terminal starts there too', linuxOnly, async (t) => {
+test('a program on a terminal also starts in the opened directory', linuxOnly, async (t) => {
   if (terminalProblem() !== null) return t.skip(terminalProblem()!)
   const scene = await twoPlaces(t)
   const held = await hold(t, scene, 'work')
@@ -88,7 +88,7 @@ test('a program on a terminal starts there too', linuxOnly, async (t) => {
   assert.equal(await outputOf(t, permit), scene.inside)
 })
 
-test('a link inside the root is gone through once, when the directory is held', linuxOnly, async (t) => {
+test('a link inside the root is resolved once, when the directory is opened', linuxOnly, async (t) => {
   const scene = await twoPlaces(t)
   await symlink('work', join(scene.inside, 'link'))
   const held = await hold(t, scene, 'link')
@@ -102,11 +102,11 @@ test('a link inside the root is gone through once, when the directory is held', 
 test('a program does not get the descriptor of its directory', linuxOnly, async (t) => {
   const scene = await twoPlaces(t)
   const held = await hold(t, scene, 'work')
-  // ls opens the directory it lists.
+  // ls opens the directory that it lists.
   assert.deepEqual((await outputOf(t, permitIn(scene, held, ['ls', '/proc/self/fd']))).trim().split('\n'), ['0', '1', '2', '3'])
 })
 
-test('no directory is held by a number that somebody else could have by now', linuxOnly, async (t) => {
+test('a closed directory is not used through its descriptor number, which may belong to another file', linuxOnly, async (t) => {
   const scene = await twoPlaces(t)
   const held = await hold(t, scene, 'work')
   const permit = permitIn(scene, held, ['pwd', '-P'])
@@ -114,7 +114,7 @@ test('no directory is held by a number that somebody else could have by now', li
   assert.match(await outputOf(t, permit), /^spawn_failed: the working directory/)
 })
 
-test('without a descriptor a program starts by the path', async (t) => {
+test('without a descriptor a program starts in the directory at the path', async (t) => {
   const scene = await twoPlaces(t)
   const cwd = { path: join(scene.inside, 'work'), descriptor: null }
   const permit = permitted(askRun(policyOf([scene.inside]), { argv: ['pwd', '-P'] }, { cwd }))
@@ -122,7 +122,7 @@ test('without a descriptor a program starts by the path', async (t) => {
   assert.equal(await outputOf(t, permit), `${cwd.path}\n`)
 })
 
-test('the directory is no word of what is started', linuxOnly, async (t) => {
+test('the path of the directory is not an argument of the started program', linuxOnly, async (t) => {
   const scene = await twoPlaces(t)
   const held = await hold(t, scene, 'work')
   const plan = planLaunch(permitIn(scene, held, ['pwd', '-P']), false)
