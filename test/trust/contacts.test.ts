@@ -43,14 +43,14 @@ const refused = (code: ErrorCode, reason: RegExp) => (error: unknown) => {
   return true
 }
 
-test('without a file there are no contacts, and none is written by reading', async (t) => {
+test('without a file there are no contacts, and reading creates no file', async (t) => {
   const { contacts, path } = await open(t)
   assert.deepEqual(contacts.list(), [])
   assert.equal(contacts.byAgent(ALICE), null)
   await assert.rejects(stat(path), { code: 'ENOENT' })
 })
 
-test('an imported agent is unknown, unpinned and not called what its card says', async (t) => {
+test('an imported agent has level unknown, no pin, and not the name from its card', async (t) => {
   const { contacts, path, again } = await open(t)
   const contact = await contacts.importCard(cardOf(ALICE))
   assert.deepEqual(contact, {
@@ -70,7 +70,7 @@ test('an imported agent is unknown, unpinned and not called what its card says',
   assert.deepEqual(await readdir(join(path, '..')), ['contacts.json'])
 })
 
-test('name and level of a new contact are the word of the operator', async (t) => {
+test('the operator sets the name and the level of a new contact', async (t) => {
   const { contacts } = await open(t)
   const contact = await contacts.importCard(cardOf(ALICE), { name: 'alice', trust: 'known' })
   assert.equal(contact.name, 'alice')
@@ -78,7 +78,7 @@ test('name and level of a new contact are the word of the operator', async (t) =
   assert.deepEqual(contact.machines, [])
 })
 
-test('two agents whose ids begin alike get different names', async (t) => {
+test('two agents whose IDs begin alike get different names', async (t) => {
   const { contacts } = await open(t)
   const first = await contacts.importCard(cardOf(ALICE))
   const second = await contacts.importCard(cardOf(`${ALICE.slice(0, 8)}${'0'.repeat(56)}`))
@@ -86,7 +86,7 @@ test('two agents whose ids begin alike get different names', async (t) => {
   assert.equal(second.name, 'agent-a1a1a1a10')
 })
 
-test('importing again changes no level and no pin, whatever is asked', async (t) => {
+test('a repeated import does not change the level or the pins', async (t) => {
   for (const trust of ['blocked', 'unknown', 'known', 'trusted'] as const) {
     const { contacts } = await open(t)
     await contacts.importCard(cardOf(ALICE), { name: 'alice', trust })
@@ -100,7 +100,7 @@ test('importing again changes no level and no pin, whatever is asked', async (t)
   }
 })
 
-test('a newer card refreshes the addresses, an older or equally old one does not', async (t) => {
+test('a newer card updates the addresses, and an older or equally old one does not', async (t) => {
   const { contacts } = await open(t)
   await contacts.importCard(cardOf(ALICE))
   for (const issuedAt of [999, 1000]) {
@@ -111,7 +111,7 @@ test('a newer card refreshes the addresses, an older or equally old one does not
   assert.deepEqual([contact.addresses, contact.card_issued_at_ms], [[], 1001])
 })
 
-test('importing under another name renames, and no contact gets the name of another', async (t) => {
+test('an import with rename changes the name, and no contact gets the name of another', async (t) => {
   const { contacts } = await open(t)
   await contacts.importCard(cardOf(ALICE), { name: 'alice' })
   await contacts.importCard(cardOf(BOB), { name: 'bob' })
@@ -131,7 +131,7 @@ test('importing under another name renames, and no contact gets the name of anot
   )
 })
 
-test('a name is short, plain, and neither an option nor the beginning of an id', async (t) => {
+test('a contact name is short and plain, and must not look like an option or an ID', async (t) => {
   const { contacts } = await open(t)
   for (const name of ['a', 'a'.repeat(5), 'Web-1.example_x', 'abcdeg', '_', '.', 'n'.repeat(MAX_NAME)])
     assert.equal((await contacts.importCard(cardOf(ALICE), { name, rename: true })).name, name)
@@ -139,7 +139,7 @@ test('a name is short, plain, and neither an option nor the beginning of an id',
     await assert.rejects(contacts.importCard(cardOf(ALICE), { name }), refused('bad_request', /name/), name)
 })
 
-test('a contact is found by name, id, or a unique prefix of six digits', async (t) => {
+test('a contact is found by name, ID, or a unique prefix of at least six digits', async (t) => {
   const { contacts } = await open(t)
   await contacts.importCard(cardOf(ALICE), { name: 'alice' })
   await contacts.importCard(cardOf(BOB), { name: 'Bob' })
@@ -161,7 +161,7 @@ test('a contact is found by name, id, or a unique prefix of six digits', async (
   )
 })
 
-test('pins are added once, and only real ids', async (t) => {
+test('a pin is added only once, and must be a valid machine ID', async (t) => {
   const { contacts, again } = await open(t)
   await contacts.importCard(cardOf(ALICE), { name: 'alice', trust: 'trusted' })
   await contacts.pin('alice', MACHINE)
@@ -173,7 +173,7 @@ test('pins are added once, and only real ids', async (t) => {
   assert.deepEqual((await again()).find('alice').machines, [MACHINE, OTHER])
 })
 
-test('taking the last pin away lowers a trusted contact to known, and no other', async (t) => {
+test('removing the last pin lowers a trusted contact to known, and no other level', async (t) => {
   const { contacts, again } = await open(t)
   await contacts.importCard(cardOf(ALICE), { name: 'alice', trust: 'trusted' })
   await contacts.pin('alice', MACHINE)
@@ -190,7 +190,7 @@ test('taking the last pin away lowers a trusted contact to known, and no other',
   }
 })
 
-test('every change is heard after it is on disk and in force, in the order it was asked for', async (t) => {
+test('listeners learn each change after it is on disk and active, in the order of the requests', async (t) => {
   const { contacts, again } = await open(t)
   const heard: (string | undefined)[] = []
   const silence = contacts.onChange(() => heard.push(contacts.byAgent(ALICE)?.trust))
@@ -207,7 +207,7 @@ test('every change is heard after it is on disk and in force, in the order it wa
   assert.equal(heard.length, 4)
 })
 
-test('changes that are asked for together are one write, in which each sees what those before it did', async (t) => {
+test('simultaneous changes are one write, and each sees the effects of earlier ones', async (t) => {
   const { contacts, path, again } = await open(t)
   const written = new Set<string | null>()
   const seenAll = Promise.withResolvers<void>()
@@ -231,11 +231,11 @@ test('changes that are asked for together are one write, in which each sees what
     (await again()).list().map(({ name, trust }) => [name, trust]),
     ids.map((_id, index) => [`web${index}`, index === 49 ? 'blocked' : 'known']),
   )
-  // The file itself, and a temporary one for each write: the second is that of the level.
+  // The file itself, and a temporary file for each write. The second write changes the level.
   assert.equal(written.size, 1 + 2, [...written].join(' '))
 })
 
-test('a refused change changes nothing and wakes nobody', async (t) => {
+test('a refused change has no effect and notifies no listener', async (t) => {
   const { contacts, path } = await open(t)
   await contacts.importCard(cardOf(ALICE), { name: 'alice' })
   const before = await readFile(path, 'utf8')
@@ -246,7 +246,7 @@ test('a refused change changes nothing and wakes nobody', async (t) => {
   assert.equal(await readFile(path, 'utf8'), before)
 })
 
-test('a change that cannot be written does not happen, and the next one works', async (t) => {
+test('a change that cannot be written has no effect, and the next one works', async (t) => {
   const { contacts, path } = await open(t)
   await contacts.importCard(cardOf(ALICE), { name: 'alice' })
   const directory = join(path, '..')
@@ -276,7 +276,7 @@ test('a contacts file written by hand is read', async (t) => {
   assert.deepEqual((await again()).list(), [{ ...followed, labels: {} }])
 })
 
-test('a file with anything wrong in it stops the start, and the message says where', async (t) => {
+test('an invalid contacts file stops the start, and the message names the place', async (t) => {
   const { path, again } = await open(t)
   const file = (contacts: unknown, more: object = {}): string => JSON.stringify({ version: 1, contacts, ...more })
   const cases: [string, RegExp][] = [

@@ -8,7 +8,7 @@ const HERE = 'aa'.repeat(32)
 const ELSEWHERE = 'bb'.repeat(32)
 const PINS = { none: [], here: [HERE], 'here among others': [ELSEWHERE, HERE], elsewhere: [ELSEWHERE] } as const
 
-/** The whole table: level, then pins in the order none, here, here among others, elsewhere. */
+/** The expected decisions by level. The columns are no pins, this machine, this machine among others, and another machine. */
 const TABLE: Record<TrustLevel, readonly TrustDecision[]> = {
   blocked: ['reject_blocked', 'reject_blocked', 'reject_blocked', 'reject_blocked'],
   unknown: ['unknown', 'unknown', 'unknown', 'reject_machine_mismatch'],
@@ -19,21 +19,21 @@ const TABLE: Record<TrustLevel, readonly TrustDecision[]> = {
 for (const trust of TRUST_LEVELS) {
   Object.entries(PINS).forEach(([pins, machines], index) => {
     const expected = TABLE[trust][index]!
-    test(`${trust}, pinned ${pins}: ${expected}`, () => {
+    test(`level ${trust} with the pin "${pins}" gives ${expected}`, () => {
       assert.equal(decideTrust({ contact: { trust, machines }, machineId: HERE, revoked: false }), expected)
     })
-    test(`${trust}, pinned ${pins}, revoked: reject_revoked`, () => {
+    test(`level ${trust} with the pin "${pins}" gives reject_revoked for a revoked agent`, () => {
       assert.equal(decideTrust({ contact: { trust, machines }, machineId: HERE, revoked: true }), 'reject_revoked')
     })
   })
 }
 
-test('no contact: unknown, or reject_revoked', () => {
+test('an agent without a contact gets unknown, or reject_revoked if it is revoked', () => {
   assert.equal(decideTrust({ contact: null, machineId: HERE, revoked: false }), 'unknown')
   assert.equal(decideTrust({ contact: null, machineId: HERE, revoked: true }), 'reject_revoked')
 })
 
-test('the verdict names the rule that decides, and no two rules share a name', () => {
+test('the verdict names the rule that decided, and each rule has its own name', () => {
   const causes = TRUST_LEVELS.flatMap((trust) =>
     [PINS.none, PINS.here, PINS.elsewhere].map(
       (machines) => judgeTrust({ contact: { trust, machines }, machineId: HERE, revoked: false }).cause,

@@ -29,7 +29,7 @@ const keyOf = (id: number): EnrolKey => ({
 
 const isBad = (error: unknown): boolean => isAppError(error, 'bad_enrolment')
 
-test('keys are on disk, private, before a change is confirmed, and the next start has them', async (t) => {
+test('keys are on disk, with private permissions, before a change is confirmed, and the next start reads them', async (t) => {
   const path = join(await tempDir(t), 'enrol-keys.json')
   const keys = new EnrolmentKeys({ path })
   await keys.load()
@@ -43,7 +43,7 @@ test('keys are on disk, private, before a change is confirmed, and the next star
   await assert.rejects(new EnrolmentKeys({ path }).load(), (error) => isAppError(error, 'loose_permissions'))
 })
 
-test('changes that come together are made one after another, each upon the last', async (t) => {
+test('simultaneous changes of keys run one after another, each on the result of the last', async (t) => {
   const keys = new EnrolmentKeys({ path: join(await tempDir(t), 'enrol-keys.json') })
   await keys.add({ ...keyOf(1), uses: 0, hosts: [] }, NOW)
   const more = async (): Promise<number> =>
@@ -58,7 +58,7 @@ test('changes that come together are made one after another, each upon the last'
   )
 })
 
-test('the oldest ended key is forgotten for a new one, and a valid one never is', async (t) => {
+test('a new key replaces the oldest ended one, and never a valid one', async (t) => {
   const keys = new EnrolmentKeys({ path: join(await tempDir(t), 'enrol-keys.json') })
   for (let id = 0; id < MAX_ENROL_KEYS; id++) await keys.add(keyOf(id), NOW)
   await assert.rejects(keys.add(keyOf(100), NOW), (error) => isAppError(error, 'conflict') && /revoke one first/.test(error.message))
@@ -68,7 +68,7 @@ test('the oldest ended key is forgotten for a new one, and a valid one never is'
   await assert.rejects(keys.add(keyOf(100), NOW + 10_000), (error) => isAppError(error, 'conflict'))
 })
 
-test('no changed file of keys is taken for another: it is refused, or says the same in another form', () => {
+test('a changed file of keys is refused, or has the same meaning in another form', () => {
   const file = { version: 1, keys: [keyOf(1)] }
   assert.deepEqual(enrolKeysOf(structuredClone(file), 'f'), [keyOf(1)])
   for (const [at, other] of mutations(file, '')) {
@@ -78,7 +78,7 @@ test('no changed file of keys is taken for another: it is refused, or says the s
     } catch (error) {
       assert.ok(isBad(error), `${at}: ${String(error)}`)
     }
-    // Names, texts and times are whatever the file says.
+    // Names, texts and times may have any value.
     if (taken !== null)
       assert.match(
         at,
@@ -88,7 +88,7 @@ test('no changed file of keys is taken for another: it is refused, or says the s
   }
 })
 
-test('a pending enrolment is read as it was written, and any other file is refused', async (t) => {
+test('a pending enrolment is read as written, and any other file is refused', async (t) => {
   const path = join(await tempDir(t), 'enrolment.json')
   assert.equal(await loadEnrolment(path), null)
   const pending = { state: 'pending', token: 'x0xe1.AAAA', token_sha256: 'a', name: 'web1', append: true, attempt: null } as const

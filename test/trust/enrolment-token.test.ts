@@ -30,7 +30,7 @@ const token: EnrolToken = {
 
 const isBadEnrolment = (error: unknown): boolean => isAppError(error, 'bad_enrolment')
 
-test('a token is one short line, which is read as it was written, also when mail has wrapped it', () => {
+test('a token is one short line and is read as written, even after an email program wrapped it', () => {
   const text = encodeEnrolToken(token)
   assert.ok(text.length < 300, `${text.length} characters`)
   assert.match(text, /^x0xe1\.[A-Za-z0-9_-]+$/)
@@ -38,7 +38,7 @@ test('a token is one short line, which is read as it was written, also when mail
   assert.deepEqual(decodeEnrolToken(`> ${text.slice(0, 70)}=\r\n> ${text.slice(70)}\n`), token)
 })
 
-test('a token keeps every address, time and flag', () => {
+test('property: a token keeps every address, time and flag', () => {
   const word = fc.stringMatching(/^[a-z]([a-z0-9-]{0,20}[a-z0-9])?$/)
   const hex = fc.uint8Array({ minLength: 32, maxLength: 32 }).map((bytes) => Buffer.from(bytes).toString('hex'))
   const secret = fc.uint8Array({ minLength: ENROL_SECRET_BYTES, maxLength: ENROL_SECRET_BYTES }).map((bytes) => new Uint8Array(bytes))
@@ -54,14 +54,14 @@ test('a token keeps every address, time and flag', () => {
   )
 })
 
-test('a token that is cut anywhere says that it is damaged', () => {
+test('a token that is cut at any place is refused as damaged', () => {
   const text = encodeEnrolToken(token)
   for (let length = 0; length < text.length; length++)
     assert.throws(() => decodeEnrolToken(text.slice(0, length)), isBadEnrolment, `${length}`)
   assert.throws(() => decodeEnrolToken(text.slice(0, -1)), /the enrolment token is damaged or incomplete: copy the whole token/)
 })
 
-test('a token with one other character is not taken', () => {
+test('a token with one changed character is refused', () => {
   const text = encodeEnrolToken(token)
   for (let at = 0; at < text.length; at++)
     for (const other of ['A', 'B', '_', '!']) {
@@ -70,7 +70,7 @@ test('a token with one other character is not taken', () => {
     }
 })
 
-test('any text and any bytes are refused with an error for people', () => {
+test('property: any other text or bytes are refused with a readable error', () => {
   fc.assert(fc.property(fc.string({ unit: 'binary' }), (text) => assert.throws(() => decodeEnrolToken(text), isBadEnrolment)))
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
@@ -83,14 +83,14 @@ test('any text and any bytes are refused with an error for people', () => {
   assert.throws(() => decodeEnrolToken('A'.repeat(MAX_ENROL_TOKEN + 1)), isBadEnrolment)
 })
 
-test('an address that leads to another machine, or to none, makes a token useless', () => {
+test('a token with an address of another machine, or an unspecified one, is refused', () => {
   const other = `/ip4/192.0.2.7/tcp/5483/p2p/${peerIdOf('c'.repeat(64))}`
   assert.throws(() => decodeEnrolToken(encodeEnrolToken({ ...token, addresses: [other] })), /has no address of the operator/)
   const nowhere = `/ip4/0.0.0.0/tcp/5483/p2p/${peerIdOf(machineId)}`
   assert.throws(() => decodeEnrolToken(encodeEnrolToken({ ...token, addresses: [nowhere] })), /is the unspecified address/)
 })
 
-test('frames of any bytes are decoded strictly or refused as malformed', () => {
+test('property: random bytes as enrolment frames are refused as malformed', () => {
   for (const message of [enrolFrame, enrolRequest, enrolGrant])
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 400 }), (bytes) => {
@@ -102,7 +102,7 @@ test('frames of any bytes are decoded strictly or refused as malformed', () => {
     )
 })
 
-test('a secret follows from key and salt, its ID says nothing of it, and a MAC is for one purpose', () => {
+test('a secret depends on key and salt, and a MAC is valid for one purpose', () => {
   const [key, salt, body] = [randomBytes(32), randomBytes(32), randomBytes(100)]
   const secret = deriveEnrolSecret(key, salt)
   assert.equal(secret.length, ENROL_SECRET_BYTES)

@@ -19,7 +19,7 @@ test('without a file there are no groups', async (t) => {
   assert.deepEqual(await loadGroups(await placeOf(t)), [])
 })
 
-test('groups have words as a command for many has, and other groups', async (t) => {
+test('groups contain host words like those of a fan-out, and other groups', async (t) => {
   const path = await placeOf(t)
   const text = '[groups]\nweb = ["web[1-20]", "!web3"]\nprod = ["@web,role=db"] # all\ndrained = []\n"a.b" = ["alice"]\n'
   assert.equal(await problemsOf(path, text), '')
@@ -51,7 +51,7 @@ const WRONG: readonly [string, RegExp][] = [
   ['[groups]\nx = ["@a"]\na = ["@b"]\nb = ["@a"]', /^FILE:3: groups\.a: .* @a has @b has @a$/],
 ]
 
-test('whatever is wrong with the file is told with its line and key, and nothing may start', async (t) => {
+test('each problem of the file is reported with its line and key, and stops the load', async (t) => {
   const path = await placeOf(t)
   for (const [text, why] of WRONG) {
     assert.match(await problemsOf(path, text), why, text)
@@ -61,7 +61,7 @@ test('whatever is wrong with the file is told with its line and key, and nothing
   await assert.rejects(loadGroups(path), { code: 'bad_groups', message: /not valid UTF-8/ })
 })
 
-test('there may be so many groups and words, and not one more', async (t) => {
+test('the number of groups and words has an exact limit', async (t) => {
   const path = await placeOf(t)
   const chain = (count: number): string =>
     Array.from({ length: count }, (_, index) => `g${index} = [${index === 0 ? '"a"' : `"@g${index - 1}"`}]`).join('\n')
@@ -72,7 +72,7 @@ test('there may be so many groups and words, and not one more', async (t) => {
   assert.match(await problemsOf(path, words(MAX_GROUP_WORDS + 1)), /has 10001 words/)
 })
 
-test('a file that others may write, or whose directory they may, is refused', async (t) => {
+test('a groups file is refused if others may write it or its directory', async (t) => {
   const path = await placeOf(t)
   await writeFile(path, '[groups]\n', { mode: 0o600 })
   for (const mode of [0o620, 0o602, 0o666]) {

@@ -32,7 +32,7 @@ const open = async (t: TestContext) => {
   return { contacts: await load(), path, again: load }
 }
 
-test('labels are given and taken, in the order of their keys, and are there again', async (t) => {
+test('labels can be set and removed, are sorted by key, and survive a restart', async (t) => {
   const { contacts, again } = await open(t)
   assert.deepEqual((await contacts.importCard(CARD, { name: 'alice' })).labels, {}, 'a card names no label')
   assert.deepEqual(Object.entries((await contacts.label('alice', { site: 'ber', role: 'web' })).labels), [
@@ -46,7 +46,7 @@ test('labels are given and taken, in the order of their keys, and are there agai
   await assert.rejects(contacts.label('bob', { a: 'b' }), { code: 'unknown_agent' })
 })
 
-test('labels stay through all else that changes a contact', async (t) => {
+test('labels survive every other change of a contact', async (t) => {
   const { contacts, again } = await open(t)
   await contacts.importCard(CARD, { name: 'alice' })
   await contacts.label('alice', { role: 'db' })
@@ -60,7 +60,7 @@ test('labels stay through all else that changes a contact', async (t) => {
   assert.deepEqual({ name, agent_id, labels }, { name: 'alicia', agent_id: NEXT, labels: { role: 'db' } })
 })
 
-test('the file has labels and former keys of the contacts that have some, all under one version', async (t) => {
+test('the file contains labels and former keys only for contacts that have some, under one version', async (t) => {
   const { contacts, path, again } = await open(t)
   const keys = async (): Promise<string[]> => {
     const { version, contacts: entries } = JSON.parse(await readFile(path, 'utf8')) as { version: number; contacts: object[] }
@@ -80,7 +80,7 @@ test('the file has labels and former keys of the contacts that have some, all un
 
 const many = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, index) => [`key${index}`, 'v']))
 
-test('a contact has so many labels and no more, each as long as it may be', async (t) => {
+test('the number of labels of a contact and their length have exact limits', async (t) => {
   const { contacts } = await open(t)
   await contacts.importCard(CARD, { name: 'alice' })
   await contacts.label('alice', many(MAX_LABELS))
@@ -89,7 +89,7 @@ test('a contact has so many labels and no more, each as long as it may be', asyn
   await contacts.label('alice', { more: null, ['k'.repeat(MAX_LABEL_TEXT)]: 'v'.repeat(MAX_LABEL_TEXT) })
 })
 
-test('odd keys and values are refused, and it is said which', () => {
+test('an invalid key or value of a label is refused by name', () => {
   for (const key of ['', '-a', '.a', '@a', 'a b', 'a,b', 'a=b', 'ä', 'a\n', '__proto__', 'k'.repeat(MAX_LABEL_TEXT + 1)])
     assert.match(labelChangesProblem(Object.fromEntries([[key, 'v']])) ?? '', /is not a label key/, key)
   for (const value of ['', ' ', 'a b', 'a,b', 'a=b', '[1]', '!a', 'ä', 'a\n', '\u202e', 'v'.repeat(MAX_LABEL_TEXT + 1)])
@@ -112,7 +112,7 @@ const entry = {
   formerly: [],
 }
 
-test('a file that was altered stops the start, and the message says where', async (t) => {
+test('an altered contacts file stops the start, and the message names the place', async (t) => {
   const { path, again } = await open(t)
   const cases: [object, RegExp][] = [
     [{ ...entry, labels: null }, /contacts\[0\]\.labels: expected an object/],

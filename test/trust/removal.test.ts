@@ -18,7 +18,7 @@ const machine = fc.constantFrom(...MACHINES)
 const pins = fc.subarray(MACHINES)
 const level = fc.constantFrom<TrustLevel>(...TRUST_LEVELS)
 
-/** Everything an operator can take away: a pin, a contact, a level. */
+/** Everything that an operator can remove or lower: a pin, a contact, a level. */
 const removal = fc.oneof(
   fc.record({ take: fc.constant('pin' as const), agent, machine }),
   fc.record({ take: fc.constant('contact' as const), agent }),
@@ -45,7 +45,7 @@ const card = (agentId: string) => ({
   publicKey: new Uint8Array([1]),
 })
 
-test('no sequence of removals, and no import, lets anybody run what was refused before', async (t) => {
+test('property: removals and imports never allow a pair that was refused before', async (t) => {
   const directory = await tempDir(t)
   let run = 0
   const start = fc.tuple(...AGENTS.map(() => fc.record({ trust: level, machines: pins })))

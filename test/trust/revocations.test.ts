@@ -37,7 +37,7 @@ const refused = (code: ErrorCode, reason: RegExp) => (error: unknown) => {
   return true
 }
 
-test('an agent that revokes its key is revoked on every machine, and stays so', async (t) => {
+test('an agent that revokes its key is revoked on every machine, even after a restart', async (t) => {
   const { revocations, path, again } = await open(t)
   const statement = await signRevocation(alice, null, NOW)
   assert.equal(revocations.isRevoked(alice.agentId, MACHINE), false)
@@ -54,7 +54,7 @@ test('an agent that revokes its key is revoked on every machine, and stays so', 
   assert.equal((await stat(path)).mode & 0o777, 0o600)
 })
 
-test('an agent that revokes one machine is revoked there alone', async (t) => {
+test('an agent that revokes one machine is revoked only on that machine', async (t) => {
   const { revocations, again } = await open(t)
   await revocations.add(await signRevocation(alice, MACHINE, NOW), everybody)
   for (const known of [revocations, await again()]) {
@@ -65,14 +65,14 @@ test('an agent that revokes one machine is revoked there alone', async (t) => {
   }
 })
 
-test('a revocation holds at once, before it is on disk', async (t) => {
+test('a revocation takes effect at once, before it is on disk', async (t) => {
   const { revocations } = await open(t)
   const added = revocations.add(await signRevocation(alice, MACHINE, NOW), everybody)
   assert.equal(revocations.isRevoked(alice.agentId, MACHINE), true)
   assert.equal(await added, 'added')
 })
 
-test('a statement that says nothing new is known', async (t) => {
+test('a statement without new information counts as known', async (t) => {
   const { revocations, path } = await open(t)
   await revocations.add(await signRevocation(alice, MACHINE, NOW), everybody)
   assert.equal(await revocations.add(await signRevocation(alice, MACHINE, NOW + 1), everybody), 'known')
@@ -84,7 +84,7 @@ test('a statement that says nothing new is known', async (t) => {
   assert.equal(await readFile(path, 'utf8'), before)
 })
 
-test('of an agent that said something later than others, the statements come last', async (t) => {
+test('statements are listed in order of the latest statement of their agent', async (t) => {
   const { revocations, again } = await open(t)
   await revocations.add(await signRevocation(alice, MACHINE, NOW), everybody)
   await revocations.add(await signRevocation(bob, MACHINE, NOW + 1), everybody)
@@ -100,7 +100,7 @@ test('of an agent that said something later than others, the statements come las
     )
 })
 
-test('what nobody here needs to know is not kept', async (t) => {
+test('a statement about an irrelevant agent is not kept', async (t) => {
   const { revocations, path } = await open(t)
   const aboutBobOnly = (agentId: string): boolean => agentId === bob.agentId
   assert.equal(await revocations.add(await signRevocation(alice, null, NOW), aboutBobOnly), 'irrelevant')
@@ -109,7 +109,7 @@ test('what nobody here needs to know is not kept', async (t) => {
   assert.equal(await revocations.add(await signRevocation(bob, null, NOW), aboutBobOnly), 'added')
 })
 
-test("an agent cannot speak about another's key", async (t) => {
+test('an agent cannot revoke the key of another agent', async (t) => {
   const { revocations } = await open(t)
   const body = revocationBody.encode({ version: 1, agent_public_key: bob.publicKey, machine_id: null, issued_at_ms: NOW })
   const forged = revocation.encode({ body, signature: await alice.sign(REVOCATION_DOMAIN, body) })
@@ -119,7 +119,7 @@ test("an agent cannot speak about another's key", async (t) => {
   assert.equal(revocations.isRevoked(bob.agentId, MACHINE), false)
 })
 
-test('altered statements are malformed and leave no trace', async (t) => {
+test('property: altered statements are malformed and leave no trace', async (t) => {
   const { revocations } = await open(t)
   const statement = await signRevocation(alice, MACHINE, NOW)
   await fc.assert(
@@ -150,7 +150,7 @@ test('the caller may reuse its buffer', async (t) => {
   assert.equal((await again()).isRevoked(alice.agentId, MACHINE), true)
 })
 
-test('an agent that revokes more machines than we keep counts as revoked everywhere', async (t) => {
+test('an agent that revokes more machines than the limit counts as revoked on every machine', async (t) => {
   const { revocations, again } = await open(t)
   const statements = await Promise.all(
     Array.from({ length: MAX_REVOKED_MACHINES + 2 }, (_, index) => signRevocation(alice, index.toString(16).padStart(64, '0'), NOW)),
@@ -167,7 +167,7 @@ test('an agent that revokes more machines than we keep counts as revoked everywh
   assert.equal(revocations.list().length, MAX_REVOKED_MACHINES + 1)
 })
 
-test('what could not be written holds all the same, and the next write makes up for it', async (t) => {
+test('a revocation that could not be written takes effect, and the next write includes it', async (t) => {
   const { revocations, path, again } = await open(t)
   const directory = join(path, '..')
   await rm(directory, { recursive: true })
@@ -179,7 +179,7 @@ test('what could not be written holds all the same, and the next write makes up 
   assert.equal((await again()).isRevoked(alice.agentId, MACHINE), true)
 })
 
-test('statements that arrive together are all kept', async (t) => {
+test('simultaneous statements are all kept', async (t) => {
   const { revocations, again } = await open(t)
   const agents = [3, 4, 5, 6].map(agentNumber)
   const statements = await Promise.all(agents.map((agent) => signRevocation(agent, null, NOW)))
@@ -187,7 +187,7 @@ test('statements that arrive together are all kept', async (t) => {
   assert.deepEqual((await again()).agents().toSorted(), agents.map(({ agentId }) => agentId).toSorted())
 })
 
-test('a file with anything wrong in it stops the start', async (t) => {
+test('an invalid revocations file stops the start', async (t) => {
   const { revocations, path, again } = await open(t)
   await revocations.add(await signRevocation(alice, null, NOW), everybody)
   const { revocations: list } = JSON.parse(await readFile(path, 'utf8')) as { revocations: [string] }
