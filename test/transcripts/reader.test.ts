@@ -24,7 +24,7 @@ const NAME = '2026-05-21-09:42:18'
 const LATER = '2026-05-21-09:50:00'
 const HOST = fileURLToPath(new URL('../support/transcript-host.ts', import.meta.url))
 
-test('a host that is killed with -9 leaves a valid transcript, and what had ended behind a command that had not', async (t) => {
+test('a host killed with SIGKILL leaves a valid transcript, and ended commands after a running one stay readable', async (t) => {
   const directory = await transcriptsDirectory(t)
   const host = spawn(process.execPath, [HOST, directory], { stdio: ['pipe', 'pipe', 'inherit'] })
   t.after(() => host.kill('SIGKILL'))
@@ -46,7 +46,7 @@ test('a host that is killed with -9 leaves a valid transcript, and what had ende
   )
 })
 
-test('a line that a crash tore is told as such, and so is whatever is no entry; the others are read', async (t) => {
+test('a torn line and an invalid entry are each reported with the problem, and the others are read', async (t) => {
   const directory = await transcriptsDirectory(t)
   const { output: _output, ...incomplete } = entry()
   const lines = [
@@ -76,7 +76,7 @@ test('a line that a crash tore is told as such, and so is whatever is no entry; 
   ])
 })
 
-test('what waits is shown once, also where it had moved already when its host was killed', async (t) => {
+test('a waiting entry is shown once, even if it was already moved when its host was killed', async (t) => {
   const directory = await transcriptsDirectory(t)
   await transcriptOf(directory, NAME, [entry({ output: 'a', arrival: 0 }), entry({ output: 'b', arrival: 1 })])
   const waiting = [entry({ output: 'd', arrival: 3 }), entry({ output: 'b', arrival: 1 }), entry({ output: 'c', arrival: 2 })]
@@ -93,12 +93,12 @@ test('what waits is shown once, also where it had moved already when its host wa
   )
 })
 
-test('fields of others are left out, and an entry of the original format is one', () => {
+test('unknown fields are ignored, and an entry of the original format is valid', () => {
   const line = { ...entry(), later: true, __proto__x: 1 }
   assert.deepEqual(parseEntry(Buffer.from(JSON.stringify(line))), { entry: entry() })
 })
 
-test('property: any entry reads back as it was, and a change of any byte of its line is an entry or a problem, never an exception', () => {
+test('property: any entry is read as written, and a changed byte gives an entry or a problem, never an exception', () => {
   const text = fc.string({ unit: 'binary', maxLength: 20 })
   const count = fc.nat()
   const arbitrary = fc.record(
@@ -135,7 +135,7 @@ test('property: any entry reads back as it was, and a change of any byte of its 
   )
 })
 
-test('a transcript cannot be named by a path, and is read from a regular file of ours alone', async (t) => {
+test('a transcript name cannot be a path, and only a private regular file of this user is read', async (t) => {
   const directory = await transcriptsDirectory(t)
   const path = await transcriptOf(directory, NAME, [entry()])
   for (const name of ['../x', '/etc/passwd', `${NAME}.jsonl`, `${NAME}\0`, `./${NAME}`, `../transcripts/${NAME}`, `${NAME}\n`, '', '..'])
@@ -165,7 +165,7 @@ test('a directory that others may enter, or that is a link, is not read', async 
   assert.deepEqual(await listTranscripts(none, 10), [])
 })
 
-test('the newest are listed first, as many as were asked for', async (t) => {
+test('the list shows the newest transcripts first, up to the requested number', async (t) => {
   const directory = await transcriptsDirectory(t)
   await transcriptOf(directory, NAME, [entry(), entry()])
   await transcriptOf(directory, LATER, [entry()])
@@ -176,7 +176,7 @@ test('the newest are listed first, as many as were asked for', async (t) => {
   assert.deepEqual(await list(0), [])
 })
 
-/** Follows until the test ends; `seen` grows. */
+/** Follows a transcript until the test ends. `seen` grows meanwhile. */
 const follow = (t: TestContext, directory: string) => {
   const ending = new AbortController()
   const seen: string[] = []
@@ -191,7 +191,7 @@ const follow = (t: TestContext, directory: string) => {
   return seen
 }
 
-test('what is appended is followed, behind a torn line that its writer took back, and into the file in which it goes on', async (t) => {
+test('following shows new lines after a repaired torn line, and continues in the next file', async (t) => {
   const directory = await transcriptsDirectory(t)
   const path = await transcriptOf(directory, NAME, [entry({ output: 'a' })])
   const size = JSON.stringify(entry({ output: 'a' })).length + 1
@@ -209,7 +209,7 @@ test('what is appended is followed, behind a torn line that its writer took back
   assert.deepEqual(seen, ['a', 'b', 'c', 'it is not JSON', 'd'])
 })
 
-test('a transcript that is removed while others are searched or listed keeps nobody from those', async (t) => {
+test('removing a transcript during a search or a listing does not disturb the others', async (t) => {
   const directory = await transcriptsDirectory(t)
   const paths = await Promise.all(
     [NAME, LATER, '2026-05-21-09:55:00'].map((name) => transcriptOf(directory, name, [entry({ output: 'needle\n' })])),
@@ -224,11 +224,11 @@ test('a transcript that is removed while others are searched or listed keeps nob
   await assert.rejects(async () => named.next(), { code: 'not_found' })
   const listing = listTranscripts(directory, 2)
   await rm(paths[0]!)
-  // With the one that is removed or without it.
+  // The list may or may not contain the removed transcript.
   assert.equal((await listing)[0]?.name, '2026-05-21-09:55:00')
 })
 
-test('reading stops when its signal does', async (t) => {
+test('reading stops when its signal aborts', async (t) => {
   const directory = await transcriptsDirectory(t)
   await transcriptOf(directory, NAME, [entry()])
   await assert.rejects(
@@ -239,7 +239,7 @@ test('reading stops when its signal does', async (t) => {
   )
 })
 
-test('property: whatever order commands end in, readers show all that ended in the order of arrival, before and after a stop', async (t) => {
+test('property: readers show all ended commands in order of arrival, before and after the writer stops', async (t) => {
   const parent = await transcriptsDirectory(t)
   let count = 0
   await fc.assert(
@@ -271,7 +271,7 @@ test('property: whatever order commands end in, readers show all that ended in t
   )
 })
 
-test('property: a transcript that is cut or changed anywhere is read, and all lines that were not touched are the same', async (t) => {
+test('property: a cut or changed transcript is readable, and all other lines stay the same', async (t) => {
   const directory = await transcriptsDirectory(t)
   const entries = Array.from({ length: 6 }, (_item, n) => entry({ output: `output ${n} \n`, arrival: n + 1 }))
   const path = await transcriptOf(directory, NAME, entries)
@@ -288,7 +288,7 @@ test('property: a transcript that is cut or changed anywhere is read, and all li
       assert.deepEqual(outputs.slice(0, touched), before)
       const behind = entries.slice(touched + 1).map(({ output }) => output)
       if (cuts) assert.ok(outputs.length <= touched + 1)
-      // A line feed that was changed joins the line behind it to this one.
+      // A changed line feed joins the next line to this one.
       else
         assert.deepEqual(
           outputs.slice(outputs.length - behind.length + (at === ends[touched]! - 1 ? 1 : 0)),

@@ -48,7 +48,7 @@ test('a recording has a header, output with times and sizes, and the hash of all
   recording.output('stdout', Buffer.from('two'))
   await clock.advance(RECORDING_WRITE_MS)
   for (const cols of [81, 82, 83]) recording.resized({ cols, rows: 30 })
-  // A character in two parts, then a byte that is none.
+  // A character in two parts, then an invalid byte.
   recording.output('stdout', Buffer.from([0xc3]))
   recording.output('stdout', Buffer.from([0xa4, 0xff, 0x1b]))
   const { bytes, sha256, complete, name } = await recording.finish()
@@ -65,13 +65,13 @@ test('a recording has a header, output with times and sizes, and the hash of all
     [255, 'r', '83x30'],
     [255, 'o', 'ä\ufffd\u001b'],
   ])
-  // A control character would act on a terminal that shows the file.
+  // A control character would affect a terminal that shows the file.
   assert.ok(lines.every(isVisible))
   const [listed] = await listRecordings(directory, 10)
   assert.deepEqual([listed?.argv, listed?.duration_ms, listed?.agent_id, listed?.bytes], [['htop'], 255, AGENT, bytes])
 })
 
-test('whatever a program shows, in whatever pieces, is in its recording', async (t) => {
+test('property: a recording contains all output of a program, in pieces of any size', async (t) => {
   const { begin, directory, recordings } = await recordingsOf(t, {
     bounds: { each: 64 * MIB, agent: 1e12, all: 1e12, files: 1e6, agentFiles: 1e6 },
   })
@@ -91,7 +91,7 @@ test('whatever a program shows, in whatever pieces, is in its recording', async 
   )
 })
 
-test('the program waits while output is written, and goes on when there is room', async (t) => {
+test('a program waits while its recording is written, and continues when there is room', async (t) => {
   const { clock, begin, told, directory } = await recordingsOf(t, {
     bounds: { each: 64 * MIB, agent: 1e12, all: 1e12, files: 20, agentFiles: 20 },
   })
@@ -108,7 +108,7 @@ test('the program waits while output is written, and goes on when there is room'
   assert.equal(all.join('').length, 5 * part.length)
 })
 
-test('a full recording, a removed file and a full disk end the recording once, and its end says so', async (t) => {
+test('a full recording or a removed file ends the recording once, and the result is marked incomplete', async (t) => {
   const full = await recordingsOf(t)
   const one = await full.begin()
   one.output('stdout', Buffer.alloc(2 * MIB, 'x'))
@@ -128,7 +128,7 @@ test('a full recording, a removed file and a full disk end the recording once, a
   assert.match(removed.told.join(), /the file of the recording was removed/)
 })
 
-test('on a disk without room nothing begins', async (t) => {
+test('a recording does not start on a full disk', async (t) => {
   const root = await smallDisk(t, 64)
   if (root === null) return t.skip(NO_DISK)
   await chmod(root, 0o700)
@@ -140,10 +140,10 @@ test('on a disk without room nothing begins', async (t) => {
   await assert.rejects(begin(), /too little space left on the disk/)
 })
 
-test('an agent, all agents and their number of files are bounded, and an open recording counts with its bound', async (t) => {
+test('recordings have limits per agent, in total and in number, and an open one counts with its maximum size', async (t) => {
   const { begin, recordings, directory } = await recordingsOf(t)
   const open = [await begin(), await begin()]
-  // Each has its header on the disk.
+  // The header of each recording is already on the disk.
   await assert.rejects(begin(), /the recordings of this agent leave no room/)
   const names = open.map(({ name }) => name.slice(36))
   assert.deepEqual(names, ['', '-2'])
@@ -158,7 +158,7 @@ test('an agent, all agents and their number of files are bounded, and an open re
   await assert.rejects(begin(), /the recordings of this machine leave no room/)
 })
 
-test('an old recording expires, at the start and with each new one, and other files stay', async (t) => {
+test('an old recording is removed at a start, and other files stay', async (t) => {
   const { clock, begin, directory, recordings } = await recordingsOf(t)
   await (await begin()).finish()
   recordings.ended(AGENT)
@@ -170,7 +170,7 @@ test('an old recording expires, at the start and with each new one, and other fi
   assert.deepEqual(await readdir(directory), ['other.cast'])
 })
 
-test('a directory that others may enter, and a link in the place of a recording, are refused', async (t) => {
+test('a directory that others may enter, or a link in place of a recording, is refused', async (t) => {
   const { begin, directory } = await recordingsOf(t)
   await mkdir(directory, { mode: 0o755 })
   await chmod(directory, 0o755)
@@ -184,7 +184,7 @@ test('a directory that others may enter, and a link in the place of a recording,
     await assert.rejects(eventsIn(directory, bad), { code: 'bad_request' })
 })
 
-test('a reader takes any bytes', () => {
+test('property: the parser accepts any bytes without an exception', () => {
   fc.assert(
     fc.property(
       fc.oneof(

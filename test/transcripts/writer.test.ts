@@ -23,12 +23,12 @@ const begin = async (t: TestContext, init: Partial<TranscriptWriterInit> = {}) =
   const directory = init.directory ?? (await transcriptsDirectory(t))
   const writer = await TranscriptWriter.start({ clock }, { directory, recordEnv: false, say: (text) => void said.push(text), ...init })
   t.after(() => writer.close())
-  /** A command that begins and ends. */
+  /** Records a command that begins and ends. */
   const run = (text: string): Promise<boolean> => writer.end(writer.arrive(), endedCommand(text))
   return { writer, directory, clock, said, run }
 }
 
-test('an entry has the fields of the format first, and is on the disk when its end has settled', async (t) => {
+test('an entry starts with the fields of the format and is on the disk when confirmed', async (t) => {
   const { writer, run } = await begin(t)
   assert.equal(writer.name, NAME)
   assert.equal(await run('a\n'), true)
@@ -44,7 +44,7 @@ test('an entry has the fields of the format first, and is on the disk when its e
   assert.equal((await stat(join(writer.path, '..'))).mode & 0o777, 0o700)
 })
 
-test('a directory that others may enter or that is a link is refused, and nothing is written through a link', async (t) => {
+test('a directory that others may enter or that is a link is refused, and no link is followed', async (t) => {
   const { directory } = await begin(t)
   for (const mode of [0o755, 0o770, 0o701]) {
     const loose = await transcriptsDirectory(t)
@@ -62,7 +62,7 @@ test('a directory that others may enter or that is a link is refused, and nothin
   assert.deepEqual((await readdir(other)).sort(), [`${NAME}.jsonl`, '2026-05-21-09:42:19.jsonl'])
 })
 
-test('consoles that begin in the same second have transcripts of their own, named after the next ones that are free', async (t) => {
+test('consoles that start in the same second get separate transcripts, named after the next free seconds', async (t) => {
   const { directory, run } = await begin(t)
   await run('a')
   const second = await begin(t, { directory })
@@ -74,7 +74,7 @@ test('consoles that begin in the same second have transcripts of their own, name
   await assert.rejects(begin(t, { directory }), { code: 'conflict' })
 })
 
-test('entries stand in the order of arrival, whichever ends first', async (t) => {
+test('entries are in order of arrival, whichever command ends first', async (t) => {
   const { writer, directory } = await begin(t)
   const [one, two, three, four] = [writer.arrive(), writer.arrive(), writer.arrive(), writer.arrive()]
   await Promise.all([writer.end(three, endedCommand('three')), writer.end(two, endedCommand('two'))])
@@ -100,7 +100,7 @@ test('entries stand in the order of arrival, whichever ends first', async (t) =>
   assert.deepEqual(await readdir(directory), [`${NAME}.jsonl`])
 })
 
-test('on a stop in order everything that has ended is written, though an earlier one has not', async (t) => {
+test('an orderly stop writes all ended commands, even if an earlier one still runs', async (t) => {
   const { writer, directory } = await begin(t)
   writer.arrive()
   await writer.end(writer.arrive(), endedCommand('two'))
@@ -114,7 +114,7 @@ test('on a stop in order everything that has ended is written, though an earlier
   assert.equal(await writer.end(1, endedCommand('one')), false)
 })
 
-test('what waits and can no longer move on a stop stays beside its transcript, and is not missing', async (t) => {
+test('a waiting entry that cannot be moved at a stop is not lost', async (t) => {
   const { writer, directory, said, run } = await begin(t)
   writer.arrive()
   await run('waits')
@@ -125,7 +125,7 @@ test('what waits and can no longer move on a stop stays beside its transcript, a
   assert.doesNotMatch(said.join('\n'), /missing/)
 })
 
-test('so many wait for an earlier one and no more: then it loses its place, which its number tells', async (t) => {
+test('a slow command loses its place when too many later entries wait, and its number shows this', async (t) => {
   const { writer, run } = await begin(t)
   const slow = writer.arrive()
   await Promise.all(Array.from({ length: MAX_WAITING_ENTRIES }, (_item, n) => run(`${n}`)))
@@ -137,7 +137,7 @@ test('so many wait for an earlier one and no more: then it loses its place, whic
   assert.deepEqual([entries.at(-1)?.output, entries.at(-1)?.arrival], ['slow', 1])
 })
 
-test('values of variables are not written, their names are; values where they were asked for', async (t) => {
+test('only the names of variables are written, unless the values were requested', async (t) => {
   const envs = { TOKEN: 's3cret-value', EMPTY: '' }
   const { writer } = await begin(t)
   await writer.end(writer.arrive(), endedCommand('x', { envs }))
@@ -148,7 +148,7 @@ test('values of variables are not written, their names are; values where they we
   assert.deepEqual((await entriesInFile(other.writer.path))[0]?.envs, envs)
 })
 
-test('a command that fits into no line is written without what is too long', async (t) => {
+test('a command that is too long for one line is written without its longest parts', async (t) => {
   const { writer, directory } = await begin(t)
   await writer.end(
     writer.arrive(),
@@ -159,7 +159,7 @@ test('a command that fits into no line is written without what is too long', asy
   assert.deepEqual([line.entry.exec_truncated, line.entry.output_truncated, line.entry.exec.length], [true, true, 2])
 })
 
-test('a file that is full goes on in another, which names it; what waits comes along', async (t) => {
+test('a full file continues in another that names it, and waiting entries move with it', async (t) => {
   const { writer, directory, said, run } = await begin(t, { maxFileBytes: 400 })
   for (const text of ['a', 'b']) await run(text)
   const slow = writer.arrive()
@@ -183,7 +183,7 @@ test('a file that is full goes on in another, which names it; what waits comes a
   )
 })
 
-test('what waits is on the disk at every moment, also while its transcript goes on in another file', async (t) => {
+test('a waiting entry is always on the disk, also while its transcript continues in another file', async (t) => {
   const handles = await fileHandles()
   // oxlint-disable-next-line typescript/unbound-method
   const { datasync } = handles
@@ -210,7 +210,7 @@ test('what waits is on the disk at every moment, also while its transcript goes 
   }
 })
 
-test('a file that somebody takes away goes on in another, and the human is told', async (t) => {
+test('a removed file continues in another, and the user is notified', async (t) => {
   const { writer, said, run } = await begin(t)
   await run('a')
   await rm(writer.path)
@@ -222,7 +222,7 @@ test('a file that somebody takes away goes on in another, and the human is told'
   assert.match(said.join('\n'), /was removed; it continues in/)
 })
 
-test('a transcript names the one that it goes on from, also where one between them was taken away before it had a line', async (t) => {
+test('a transcript names its predecessor, even if an empty file between them was removed', async (t) => {
   const { writer, run } = await begin(t)
   await run('a')
   const slow = writer.arrive()
@@ -241,7 +241,7 @@ test('a transcript names the one that it goes on from, also where one between th
   )
 })
 
-test('above the bound of all the oldest are removed, and the human is told', async (t) => {
+test('the oldest transcripts above the total limit are removed', async (t) => {
   const directory = await transcriptsDirectory(t)
   for (const year of [2021, 2022, 2023]) await transcriptOf(directory, `${year}-01-01-00:00:00`, ['x'.repeat(1_000)])
   await writeFile(join(directory, '2021-01-01-00:00:00.waiting'), 'x', { mode: 0o600 })
@@ -251,7 +251,7 @@ test('above the bound of all the oldest are removed, and the human is told', asy
   assert.deepEqual((await readdir(directory)).sort(), ['2022-01-01-00:00:00.jsonl', '2023-01-01-00:00:00.jsonl', 'notes.txt'])
 })
 
-test('the oldest are removed when a transcript begins, and when it goes on in another file', async (t) => {
+test('the oldest transcripts are removed when a transcript begins or continues in another file', async (t) => {
   const directory = await transcriptsDirectory(t)
   const large = async (name: string): Promise<void> => truncate(await transcriptOf(directory, name, []), MAX_TRANSCRIPTS)
   await transcriptOf(directory, '2021-01-01-00:00:00', ['x'])
@@ -265,7 +265,7 @@ test('the oldest are removed when a transcript begins, and when it goes on in an
   assert.equal(said.at(-1), 'too many transcripts: the oldest were removed, 2022-01-01-00:00:00')
 })
 
-/** A file system of so many KiB; null where we may not mount one. */
+/** A file system of `kib` KiB, or null if this user may not mount one. */
 const smallDisk = async (t: TestContext, kib: number): Promise<string | null> => {
   const directory = await mkdtemp(join(tmpdir(), 'x0x-test-'))
   const { status } = spawnSync('mount', ['-t', 'tmpfs', '-o', `size=${kib}k,mode=700`, 'tmpfs', directory])
@@ -276,12 +276,12 @@ const smallDisk = async (t: TestContext, kib: number): Promise<string | null> =>
   return status === 0 ? directory : null
 }
 
-test('a full disk is said at once, commands go on, and what ended meanwhile is written when there is room', async (t) => {
+test('a full disk is reported at once, commands still run, and entries are written when there is room', async (t) => {
   const directory = await smallDisk(t, 512)
   if (directory === null) return t.skip('may not mount a file system')
   const { writer, said, run, clock } = await begin(t, { directory })
   await run('before')
-  // Free: more than one floor of a journal, and less than two.
+  // The free space is between one and two reserves of a journal.
   await writeFile(join(directory, 'ballast'), Buffer.alloc(470 * 1024))
   assert.equal(await run('meanwhile'), false)
   assert.match(said.join('\n'), /cannot be written: too little space left on the disk; commands still run/)
@@ -297,7 +297,7 @@ test('a full disk is said at once, commands go on, and what ended meanwhile is w
   )
 })
 
-test('what ended while the disk took nothing is written on a stop, where there is room by then', async (t) => {
+test('entries that could not be written are written at a stop', async (t) => {
   const { writer, directory, said, run } = await begin(t)
   await run('before')
   const slow = writer.arrive()
@@ -313,7 +313,7 @@ test('what ended while the disk took nothing is written on a stop, where there i
   assert.equal(await writer.end(slow, endedCommand('slow')), false)
 })
 
-test('what no memory is left for while the disk is full is counted, and the next entry says so', async (t) => {
+test('entries that exceed the memory limit during a full disk are counted in the next entry', async (t) => {
   const directory = await smallDisk(t, 64 * 1024)
   if (directory === null) return t.skip('may not mount a file system')
   const { writer, run, clock, said } = await begin(t, { directory })
