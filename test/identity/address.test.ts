@@ -28,7 +28,7 @@ const FINE = [
   '/dns/fe80',
 ]
 
-test('an address that can never be dialled is refused as bootstrap peer, relay and announced address', () => {
+test('an address that cannot be dialled is refused as bootstrap peer, relay and announced address', () => {
   for (const [address, says] of Object.entries(NEVER))
     for (const [key, text] of [
       ['bootstrap', `${address}/p2p/${PEER}`],
@@ -40,7 +40,7 @@ test('an address that can never be dialled is refused as bootstrap peer, relay a
     }
 })
 
-test('a bootstrap peer has a host that can exist, the protocol that is spoken, and the ID of a machine', () => {
+test('a bootstrap peer or relay needs a valid host, a supported protocol and a machine ID', () => {
   const QM = 'QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N'
   for (const [text, says] of [
     [`/dns4/a..b/tcp/1/p2p/${PEER}`, /is not an address such as/],
@@ -60,7 +60,7 @@ test('a bootstrap peer has a host that can exist, the protocol that is spoken, a
     }
 })
 
-test('every other address is taken, and a daemon may listen at all of its own', () => {
+test('every other address is accepted, and a daemon may listen on unspecified addresses', () => {
   for (const host of FINE) {
     assert.equal(dialProblem(`${host}/tcp/5483`), null, host)
     assert.ok('value' in SETTINGS.bootstrap.parse([`${host}/tcp/5483/p2p/${PEER}`]), host)

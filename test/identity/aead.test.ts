@@ -16,7 +16,7 @@ test('frames open in the order in which they were sealed', () => {
     assert.equal(Buffer.from(opening.open(Buffer.concat(sealing.seal(text(frame))))).toString(), frame)
 })
 
-test('a frame sealed in parts is the frame sealed whole, and no part of it is joined', () => {
+test('a frame sealed in parts equals the frame sealed as a whole, and its parts are not copied together', () => {
   const parts = ['an envelope', '', 'its body'].map(text)
   const sealed = new SealingKey(key).seal(...parts)
   assert.deepEqual(Buffer.concat(sealed), Buffer.concat(new SealingKey(key).seal(Buffer.concat(parts))))
@@ -28,12 +28,12 @@ test('a frame sealed in parts is the frame sealed whole, and no part of it is jo
   assert.equal(Buffer.from(new OpeningKey(key).open(Buffer.concat(sealed))).toString(), 'an envelopeits body')
 })
 
-test('the same frame is never sealed the same way twice', () => {
+test('the same frame sealed twice gives different bytes', () => {
   const sealing = new SealingKey(key)
   assert.notDeepEqual(Buffer.concat(sealing.seal(text('x'))), Buffer.concat(sealing.seal(text('x'))))
 })
 
-test('a frame that is replayed, skipped, swapped, altered or of another key does not open', () => {
+test('a frame that is replayed, skipped, altered or sealed with another key does not open', () => {
   const frames = (): Uint8Array[] => {
     const sealing = new SealingKey(key)
     return ['a', 'b'].map((frame) => Buffer.concat(sealing.seal(text(frame))))
@@ -47,14 +47,14 @@ test('a frame that is replayed, skipped, swapped, altered or of another key does
   assert.throws(() => opening.open(first), isMalformed)
 })
 
-test('after one frame that does not open, none does', () => {
+test('after one frame that does not open, later frames do not open either', () => {
   const [sealing, opening] = [new SealingKey(key), new OpeningKey(key)]
   opening.open(Buffer.concat(sealing.seal(text('a'))))
   assert.throws(() => opening.open(text('not a sealed frame')), isMalformed)
   assert.throws(() => opening.open(Buffer.concat(sealing.seal(text('b')))), isMalformed)
 })
 
-test('nonces count from zero and never wrap', () => {
+test('nonces count from zero and never wrap around', () => {
   const counter = new NonceCounter()
   assert.equal(Buffer.from(counter.take()).toString('hex'), '000000000000000000000000')
   assert.equal(Buffer.from(counter.take()).toString('hex'), '000000000000000000000001')

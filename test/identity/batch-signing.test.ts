@@ -15,7 +15,7 @@ const signer = agentSignerOf(new Uint8Array(32).fill(1))
 const bodiesOf = (count: number): Uint8Array[] => Array.from({ length: count }, (_, index) => Buffer.from(`body ${index}`))
 const leavesOf = (bodies: readonly Uint8Array[]): Uint8Array[] => bodies.map((body) => batchLeaf(DOMAIN, body))
 
-/** Instead of a signature: what was to be signed. */
+/** Shows what `signBatch` signs, instead of a signature. */
 const shown = async (leaves: readonly Uint8Array[]): Promise<{ domain: string; body: Uint8Array; signatures: Uint8Array[] }> => {
   const asked: { domain: string; body: Uint8Array }[] = []
   const signatures = await signBatch(
@@ -33,7 +33,7 @@ const shown = async (leaves: readonly Uint8Array[]): Promise<{ domain: string; b
 
 const hash = (...parts: readonly Uint8Array[]): Buffer => createHash('sha256').update(Buffer.concat(parts)).digest()
 
-/** MTH of RFC 9162 §2.1.1, of entries that are statements. */
+/** MTH of RFC 9162 §2.1.1, with statements as entries. */
 const treeHash = (entries: readonly Uint8Array[]): Buffer => {
   if (entries.length === 1) return hash(Uint8Array.of(0), entries[0]!)
   const half = 2 ** Math.floor(Math.log2(entries.length - 1))
@@ -48,7 +48,7 @@ const auditPath = (index: number, entries: readonly Uint8Array[]): Buffer[] => {
   return index < half ? [...auditPath(index, left), treeHash(right)] : [...auditPath(index - half, right), treeHash(left)]
 }
 
-test('the tree of a batch and the ways through it are those of RFC 9162', async () => {
+test('the tree of a batch and its paths follow RFC 9162', async () => {
   for (const size of [...Array.from({ length: 20 }, (_, more) => more + 2), 64, 65, MAX_BATCH]) {
     const bodies = bodiesOf(size)
     const entries = bodies.map((body) => statement(DOMAIN, body))
@@ -64,7 +64,7 @@ test('the tree of a batch and the ways through it are those of RFC 9162', async 
   }
 })
 
-test('what is signed for a batch is what other implementations are told to expect', async () => {
+test('the signed bytes of a batch match the published test vectors', async () => {
   const { batch } = JSON.parse(readFileSync(new URL('../../proto/vectors/identity.json', import.meta.url), 'utf8')) as {
     batch: { domain: string; bodies: string[]; signed_domain: string; signed_body: string; places: string[] }
   }
@@ -76,7 +76,7 @@ test('what is signed for a batch is what other implementations are told to expec
   )
 })
 
-test('each of a batch is verified by itself, and so is one that was signed alone', async () => {
+test('each signature of a batch is verified by itself, and so is a single signature', async () => {
   for (const size of [2, 3, 64, 65, MAX_BATCH]) {
     const bodies = bodiesOf(size)
     const signatures = await signBatch(signer, leavesOf(bodies))
@@ -89,7 +89,7 @@ test('each of a batch is verified by itself, and so is one that was signed alone
   assert.equal(verifyInBatch(signer.publicKey, DOMAIN, Buffer.from('alone'), alone), true)
 })
 
-test('a signature of a batch is good for nothing else: no other body, domain, agent, place, size, path or length', async () => {
+test('a batch signature is invalid with another body, domain, agent, place, size, path or length', async () => {
   const bodies = bodiesOf(5)
   const signatures = await signBatch(signer, leavesOf(bodies))
   const good = signatures[2]!
@@ -122,7 +122,7 @@ test('a signature of a batch is good for nothing else: no other body, domain, ag
     'no place': isGood(signature),
     'half a place': isGood(Buffer.concat([signature, Uint8Array.of(5)])),
     nothing: isGood(new Uint8Array(0)),
-    // A node is no statement: what is signed at the root is no leaf either.
+    // A node of the tree is not a statement, so that the signed root is not a leaf.
     'the root as a body': isGood(signature, Buffer.concat([Uint8Array.of(5), treeHash(bodies.map((body) => statement(DOMAIN, body)))])),
   }
   assert.deepEqual(
@@ -131,13 +131,13 @@ test('a signature of a batch is good for nothing else: no other body, domain, ag
   )
 })
 
-test('whatever byte of a signature is changed, it fits no more', async () => {
+test('property: a signature with any changed byte is invalid', async () => {
   const bodies = bodiesOf(11)
   const signatures = await signBatch(signer, leavesOf(bodies))
   fc.assert(
     fc.property(fc.nat(10), fc.nat(), fc.integer({ min: 1, max: 255 }), (index, place, change) => {
       const forged = Buffer.from(signatures[index]!)
-      // Half of them behind the signature proper.
+      // Every second change is after the agent signature itself.
       const at = place % 2 === 0 ? place % forged.length : AGENT_SIGNATURE_BYTES + (place % (forged.length - AGENT_SIGNATURE_BYTES))
       forged[at]! ^= change
       assert.equal(verifyInBatch(signer.publicKey, DOMAIN, bodies[index]!, forged), false)
@@ -146,7 +146,7 @@ test('whatever byte of a signature is changed, it fits no more', async () => {
   )
 })
 
-test('bytes of any length are judged and never thrown at', () => {
+test('property: bytes of any length are refused without an exception', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 300 }), fc.boolean(), (bytes, isLong) => {
       const signature = isLong ? Buffer.concat([new Uint8Array(AGENT_SIGNATURE_BYTES), bytes]) : bytes

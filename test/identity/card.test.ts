@@ -34,7 +34,7 @@ const bodyOf = (changes: Partial<CardBody> = {}): CardBody => ({
   ...changes,
 })
 
-/** Signed without any of signCard's checks: what an attacker can do with his own key. */
+/** Signs without the checks of signCard, as an attacker can do with his own key. */
 const forced = async (changes: Partial<CardBody>): Promise<SignedCard> => {
   const body = cardBody.encode(bodyOf(changes))
   return { body, signature: await bob.sign(CARD_DOMAIN, body) }
@@ -48,7 +48,7 @@ const badCard = (reason: RegExp) => (error: unknown) => {
   return true
 }
 
-test('a card goes through its link and comes out verified', async () => {
+test('a card survives the conversion to a link and back, and verifies', async () => {
   const link = encodeCardLink(await signCard(bob, bodyOf(), CARD_DOMAIN))
   assert.match(link, /^x0x:\/\/agent\/[A-Za-z0-9_-]+$/)
   assert.deepEqual(verifyCard(decodeCardLink(link), CARD_DOMAIN, NOW), {
@@ -62,14 +62,14 @@ test('a card goes through its link and comes out verified', async () => {
   })
 })
 
-test('a card is good until the millisecond before it expires, and from five minutes before it was issued', async () => {
+test('a card is valid from five minutes before its issue until the millisecond before it expires', async () => {
   const card = await signCard(bob, bodyOf(), CARD_DOMAIN)
   for (const now of [NOW - MAX_CLOCK_SKEW_MS, NOW + 999]) verifyCard(card, CARD_DOMAIN, now)
   assert.throws(() => verifyCard(card, CARD_DOMAIN, NOW + 1000), badCard(/expired at 2027-01-15T08:00:01.000Z/))
   assert.throws(() => verifyCard(card, CARD_DOMAIN, NOW - MAX_CLOCK_SKEW_MS - 1), badCard(/in the future/))
 })
 
-test('a card is no announcement and an announcement no card', async () => {
+test('a card is not valid as an announcement, and an announcement is not valid as a card', async () => {
   const card = await signCard(bob, bodyOf(), CARD_DOMAIN)
   assert.throws(() => verifyCard(card, ANNOUNCE_DOMAIN, NOW), badCard(/signature/))
   const announcement = await signCard(bob, bodyOf(), ANNOUNCE_DOMAIN)
@@ -77,13 +77,13 @@ test('a card is no announcement and an announcement no card', async () => {
   assert.throws(() => verifyCard(announcement, CARD_DOMAIN, NOW), badCard(/signature/))
 })
 
-test("a card that names another's key under one's own signature is refused", async () => {
+test('a card with the key of another agent is refused', async () => {
   const body = cardBody.encode(bodyOf({ agent_public_key: agentNumber(3).publicKey }))
   const card = { body, signature: await bob.sign(CARD_DOMAIN, body) }
   assert.throws(() => verifyCard(card, CARD_DOMAIN, NOW), badCard(/signature/))
 })
 
-test('what a card may not say is refused by who signs and by who reads', async () => {
+test('a card with forbidden content is refused by the signer and by the reader', async () => {
   const cases: [Partial<CardBody>, RegExp][] = [
     [{ version: 2 as 1 }, /version: expected 1/],
     [{ name: 'bob\u001b[2J' }, /do not print/],
@@ -101,7 +101,7 @@ test('what a card may not say is refused by who signs and by who reads', async (
   }
 })
 
-test('a card whose fields are too long or too many is refused', async () => {
+test('a card with a field that is too long, or too many addresses, is refused', async () => {
   const address = `/ip4/10.0.0.1/tcp/1/p2p/${peerId}`
   verifyCard(
     await signCard(bob, bodyOf({ name: 'n'.repeat(MAX_NAME), addresses: Array(MAX_CARD_ADDRESSES).fill(address) }), CARD_DOMAIN),
@@ -115,7 +115,7 @@ test('a card whose fields are too long or too many is refused', async () => {
   }
 })
 
-test('an address leads to the machine of the card, over TCP, or is refused', async () => {
+test('an address that does not lead to the machine of the card over TCP is refused', async () => {
   const p2p = `/p2p/${peerId}`
   const relay = peerIdOf(machineNumber(9).machineId)
   const good = [
@@ -159,7 +159,7 @@ test('an address leads to the machine of the card, over TCP, or is refused', asy
   await assert.rejects(signCard(bob, bodyOf({ addresses: [ofOneLink] }), CARD_DOMAIN), badCard(/is link-local/))
 })
 
-test('a link has one spelling', async () => {
+test('a card link has exactly one valid spelling', async () => {
   const link = encodeCardLink(await signCard(bob, bodyOf(), CARD_DOMAIN))
   const text = link.slice(CARD_LINK_PREFIX.length)
   const cases: [string, RegExp][] = [
@@ -179,7 +179,7 @@ test('a link has one spelling', async () => {
   for (const [altered, reason] of cases) assert.throws(() => decodeCardLink(altered), badCard(reason), altered.slice(0, 40))
 })
 
-test('a mutated card never verifies and never fails in another way', async () => {
+test('property: a changed card never verifies and always fails with bad_card', async () => {
   const link = encodeCardLink(await signCard(bob, bodyOf(), CARD_DOMAIN))
   const original = Buffer.from(link.slice(CARD_LINK_PREFIX.length), 'base64url')
   const refused = (altered: string): boolean => {
@@ -192,7 +192,7 @@ test('a mutated card never verifies and never fails in another way', async () =>
     }
   }
   const linkOf = (bytes: Uint8Array): string => CARD_LINK_PREFIX + Buffer.from(bytes).toString('base64url')
-  // Heads and short fields stand at both ends of the body, around the long key: favour them.
+  // Short fields are at both ends of the body, around the long key, so the test prefers these places.
   const position = fc.oneof(fc.nat(20), fc.integer({ min: 1960, max: 2120 }), fc.nat(original.length - 1))
   fc.assert(
     fc.property(position, fc.nat(255), (at, value) => {
@@ -220,7 +220,7 @@ test('a mutated card never verifies and never fails in another way', async () =>
   )
 })
 
-test('any card that can be signed verifies as it was signed', async () => {
+test('property: every card that can be signed verifies with its content', async () => {
   await fc.assert(
     fc.asyncProperty(fc.string({ maxLength: 70, unit: 'grapheme' }), fc.nat(), fc.nat(), async (name, issued_at_ms, life) => {
       const body = bodyOf({ name, issued_at_ms, expires_at_ms: issued_at_ms + life })
@@ -236,8 +236,8 @@ test('any card that can be signed verifies as it was signed', async () => {
   )
 })
 
-test('a peer id is the one libp2p derives', () => {
-  // The public key of the libp2p peer-id specification's Ed25519 example.
+test('a peer ID matches the one that libp2p derives', () => {
+  // The public key of the Ed25519 example in the libp2p specification of peer IDs.
   const machineId = '1ed1e8fae2c4a144b8be8fd4b47bf3d3b34b871c3cacf6010f0e42d474fce27e'
   assert.equal(peerIdOf(machineId), '12D3KooWBtg3aaRMjxwedh83aGiUkwSxDwUZkzuJcfaqUmo7R3pq')
   assert.throws(

@@ -14,42 +14,42 @@ const bytes = (hex: unknown): Uint8Array => Buffer.from(String(hex), 'hex')
 const hex = (value: Uint8Array): string => Buffer.from(value).toString('hex')
 const body = Buffer.from('body')
 
-test('SHA-256, HMAC and HKDF agree with the published vectors', () => {
+test('SHA-256, HMAC and HKDF match the published vectors', () => {
   for (const { data, hash } of vectors['sha256']!) assert.equal(hex(sha256(bytes(data))), hash)
   for (const { key, data, mac } of vectors['hmac_sha256']!) assert.equal(hex(hmac(bytes(key), bytes(data))), mac)
   for (const { secret, salt, info, length, output } of vectors['hkdf_sha256']!)
     assert.equal(hex(hkdf(bytes(secret), bytes(salt), bytes(info), Number(length))), output)
 })
 
-test('several parts are hashed as if they were one', () => {
+test('several parts give the same hash as their concatenation', () => {
   assert.equal(hex(sha256(bytes('61'), bytes(''), bytes('6263'))), hex(sha256(bytes('616263'))))
   assert.equal(hex(hmac(body, bytes('61'), bytes('6263'))), hex(hmac(body, bytes('616263'))))
 })
 
-test('bytes are equal only when all are, and lengths that differ do not throw', () => {
+test('byte arrays are equal only if all bytes are, and different lengths cause no exception', () => {
   assert.equal(equalBytes(bytes('0102'), bytes('0102')), true)
   assert.equal(equalBytes(bytes('0102'), bytes('0103')), false)
   assert.equal(equalBytes(bytes('0102'), bytes('01')), false)
   assert.equal(equalBytes(bytes(''), bytes('')), true)
 })
 
-test('random bytes come in the length asked for and differ', () => {
+test('random bytes have the requested length and differ', () => {
   assert.equal(randomBytes(32).length, 32)
   assert.notEqual(hex(randomBytes(32)), hex(randomBytes(32)))
 })
 
-test('an agent id is the SHA-256 of its domain and the public key', () => {
+test('an agent ID is the SHA-256 of its domain and the public key', () => {
   const { publicKey, agentId } = agentNumber(1)
   assert.equal(agentId, hex(sha256(Buffer.from('x0x-agent-id-v1'), publicKey)))
   assert.equal(agentIdOf(publicKey), agentId)
   assert.match(agentId, /^[0-9a-f]{64}$/)
 })
 
-test('the machine id is the Ed25519 public key of the seed, as RFC 8032 derives it', () => {
+test('a machine ID is the Ed25519 public key of the seed, as in RFC 8032', () => {
   for (const { seed, public_key } of vectors['ed25519']!) assert.equal(machineKeyOf(bytes(seed)).machineId, public_key)
 })
 
-test('a machine signature fits one key, one domain and one body', () => {
+test('a machine signature is valid for exactly one key, domain and body', () => {
   const machine = machineKeyOf(new Uint8Array(32).fill(1))
   const other = machineKeyOf(new Uint8Array(32).fill(2))
   const signature = machine.sign('domain', body)
@@ -63,7 +63,7 @@ test('a machine signature fits one key, one domain and one body', () => {
   assert.equal(verifyMachine('ff'.repeat(32), 'domain', body, signature), false)
 })
 
-test('an agent signature fits one key, one domain and one body', async () => {
+test('an agent signature is valid for exactly one key, domain and body', async () => {
   const signature = await agentNumber(1).sign('domain', body)
   assert.equal(verifyAgent(agentNumber(1).publicKey, 'domain', body, signature), true)
   assert.equal(verifyAgent(agentNumber(2).publicKey, 'domain', body, signature), false)
@@ -71,7 +71,7 @@ test('an agent signature fits one key, one domain and one body', async () => {
   assert.equal(verifyAgent(agentNumber(1).publicKey, 'domain', Buffer.from('bode'), signature), false)
 })
 
-test('a domain cannot reach into the body', () => {
+test('a domain cannot extend into the body', () => {
   assert.notEqual(hex(statement('a', Buffer.from('bc'))), hex(statement('ab', Buffer.from('c'))))
   assert.throws(() => statement('a\0b', body), TypeError)
   assert.throws(() => statement('', body), TypeError)

@@ -15,7 +15,7 @@ import { tempDir } from '../support/temp-dir.ts'
 
 const mode = async (path: string): Promise<number> => (await stat(path)).mode & 0o777
 
-test('keys are made on first use, private from the first byte, and the same ever after', async (t) => {
+test('keys are created on first use, with private permissions, and stay the same', async (t) => {
   const directory = join(await tempDir(t), 'new', 'data')
   const agent = await loadOrCreateAgentKey(directory)
   const machine = await loadOrCreateMachineKey(directory)
@@ -33,13 +33,13 @@ test('keys are made on first use, private from the first byte, and the same ever
   assert.equal(await machineIdOfKeyFile(directory), machine.machineId)
 })
 
-test('the id of a machine without a key is not found, and no key is made by asking', async (t) => {
+test('reading a missing machine ID fails with not_found and creates no key', async (t) => {
   const directory = await tempDir(t)
   await assert.rejects(machineIdOfKeyFile(directory), (error) => isAppError(error, 'not_found'))
   assert.deepEqual(await readdir(directory), [])
 })
 
-test('a key that others can read is refused, with the command that mends it', async (t) => {
+test('a key that others can read is refused, with the command that fixes it', async (t) => {
   const directory = await tempDir(t)
   await loadOrCreateAgentKey(directory)
   const path = join(directory, 'agent.key')
@@ -54,7 +54,7 @@ test('a key that others can read is refused, with the command that mends it', as
   }
 })
 
-test('a directory that others can enter is refused, unless it is shared on purpose', async (t) => {
+test('a directory that others can enter is refused, unless the caller allows a group', async (t) => {
   const directory = join(await tempDir(t), 'data')
   await mkdir(directory)
   await chmod(directory, 0o750)
@@ -65,7 +65,7 @@ test('a directory that others can enter is refused, unless it is shared on purpo
   await assert.rejects(loadOrCreateAgentKey(directory, 0o750), (error) => isAppError(error, 'loose_permissions'))
 })
 
-test('a broken key file is refused and left as it is', async (t) => {
+test('a damaged key file is refused and left unchanged', async (t) => {
   const directory = await tempDir(t)
   const path = join(directory, 'agent.key')
   const seed = 'ab'.repeat(32)
@@ -92,7 +92,7 @@ test('a broken key file is refused and left as it is', async (t) => {
   }
 })
 
-test('a broken secret of local programs is deleted for a new one, and a backup of it is not asked for', async (t) => {
+test('a damaged API token may be deleted, and the error suggests no backup', async (t) => {
   const path = join(await tempDir(t), 'api-token')
   await writeFile(path, 'nonsense', { mode: 0o600 })
   await assert.rejects(loadOrCreateSeed({ path, header: null }), (error) => {
@@ -104,7 +104,7 @@ test('a broken secret of local programs is deleted for a new one, and a backup o
   assert.equal((await loadOrCreateSeed({ path, header: null })).length, 32)
 })
 
-test('a secret without a header, shared with a group, is digits alone with mode 0640', async (t) => {
+test('a secret without a header that a group may read contains only digits and has mode 0640', async (t) => {
   const path = join(await tempDir(t), 'operator.key')
   const seed = await loadOrCreateSeed({ path, header: null, groupMayRead: true })
   assert.equal(await mode(path), 0o640)
@@ -113,14 +113,14 @@ test('a secret without a header, shared with a group, is digits alone with mode 
   await assert.rejects(loadOrCreateSeed({ path, header: null }), (error) => isAppError(error, 'loose_permissions'))
 })
 
-test('first starts at once in one process agree on one key', async (t) => {
+test('simultaneous first starts in one process agree on one key', async (t) => {
   const directory = await tempDir(t)
   const agents = await Promise.all(Array.from({ length: 8 }, () => loadOrCreateAgentKey(directory)))
   assert.equal(new Set(agents.map(({ agentId }) => agentId)).size, 1)
   assert.deepEqual(await readdir(directory), ['agent.key'])
 })
 
-test('first starts at once in several processes agree on one key', async (t) => {
+test('simultaneous first starts in several processes agree on one key', async (t) => {
   const directory = await tempDir(t)
   const source = pathToFileURL(join(import.meta.dirname, '../../src/identity/machine-key.ts')).href
   const script = `

@@ -78,7 +78,7 @@ const ALL_BUT_SECRET: Derived[] = [
   'responder_key',
 ]
 
-/** What each part reaches; everything else must not change. */
+/** The values that depend on each part. All other values must not change. */
 const REACHES: Record<keyof Parts, Derived[]> = {
   initiator: ALL_BUT_SECRET,
   responder: ALL_BUT_SECRET,
@@ -92,7 +92,7 @@ const REACHES: Record<keyof Parts, Derived[]> = {
   openerNonce: ['opener_key', 'responder_key'],
 }
 
-test('a flipped bit in any part changes every transcript, MAC and key that covers it', () => {
+test('a flipped bit in any part changes exactly the transcripts, MACs and keys that cover it', () => {
   const before = derive(PARTS)
   for (const part of Object.keys(REACHES) as (keyof Parts)[]) {
     fc.assert(
@@ -108,11 +108,11 @@ test('a flipped bit in any part changes every transcript, MAC and key that cover
   }
 })
 
-test('both ends derive the same from the same, whoever computes', () => {
+test('equal inputs give equal values', () => {
   assert.deepEqual(derive(PARTS), derive(structuredClone(PARTS)))
 })
 
-test('what one side says cannot be handed back to it', () => {
+test('swapped roles give other transcripts, MACs and keys, so that a message cannot be reflected', () => {
   const derived = derive(PARTS)
   const swapped = derive({ ...PARTS, initiator: PARTS.responder, responder: PARTS.initiator })
   assert.notEqual(derived.responder_transcript, swapped.responder_transcript)
@@ -124,14 +124,14 @@ test('what one side says cannot be handed back to it', () => {
   assert.equal(new Set(keys).size, 4)
 })
 
-test('the MACs of the two roles differ even over the same bytes', () => {
+test('the MACs of both roles differ even for the same bytes', () => {
   const secret = filled(32, 1)
   const transcript = filled(32, 2)
   const none = { agent_signature: filled(0, 0), machine_signature: filled(0, 0) }
   assert.notEqual(toHex(responderMac(secret, transcript, none)), toHex(initiatorMac(secret, transcript)))
 })
 
-test('keys have 32 bytes, a link id the first 8 of the transcript', () => {
+test('a key has 32 bytes, and a link ID is the first 8 bytes of the transcript', () => {
   const derived = derive(PARTS)
   assert.equal(fromHex(derived.opener_key).length, 32)
   assert.equal(derived.link_id, derived.final_transcript.slice(0, LINK_ID_BYTES * 2))

@@ -17,7 +17,7 @@ const signatures = (role: 'responder' | 'initiator'): link.LinkSignatures => ({
   machine_signature: bytes(`${role}_machine_signature`),
 })
 
-test('the key schedule of a link is the published one', () => {
+test('the key schedule of a link matches the published vectors', () => {
   const [m1, core] = [bytes('m1'), bytes('m2_core')]
   const secret = link.linkSecret(bytes('kem_shared_secret'), m1, core)
   const theirs = link.responderTranscript(machines, m1, core)
@@ -39,7 +39,7 @@ test('the key schedule of a link is the published one', () => {
   assert.deepEqual(computed, then)
 })
 
-test('a stranger computes the same from the words of docs/protocol.md alone', () => {
+test('a separate implementation from docs/protocol.md computes the same values', () => {
   const [m1, core] = [bytes('m1'), bytes('m2_core')]
   const hkdf = (secret: Buffer, salt: Buffer, info: string | Buffer): Buffer => Buffer.from(hkdfSync('sha256', secret, salt, info, 32))
   const secret = hkdf(bytes('kem_shared_secret'), createHash('sha256').update(m1).update(core).digest(), 'x0x-link-secret-v1')

@@ -12,7 +12,7 @@ const key = new Uint8Array(32).fill(1)
 const body = Buffer.from('{"contact":"bob"}')
 const NOW = 1_800_000_000_000
 
-test('a proof holds for its operation and the exact body', () => {
+test('an operator proof is valid only for its key, operation and exact body', () => {
   const proof = proveOperation(key, 'contact_pin', body, NOW)
   const [, , nonce] = proof.split('.')
   assert.deepEqual(checkOperatorProof(key, 'contact_pin', body, proof, NOW), { nonce, fresh_until_ms: NOW + OPERATOR_PROOF_MS })
@@ -21,7 +21,7 @@ test('a proof holds for its operation and the exact body', () => {
   assert.equal(checkOperatorProof(new Uint8Array(32), 'contact_pin', body, proof, NOW), null)
 })
 
-test('the MAC is the documented one', () => {
+test('the MAC of an operator proof is the documented one', () => {
   const [version, time, nonce, mac] = proveOperation(key, 'contact_pin', body, NOW).split('.')
   assert.equal(version, 'v1')
   assert.equal(time, String(NOW))
@@ -30,19 +30,19 @@ test('the MAC is the documented one', () => {
   assert.equal(mac, createHmac('sha256', key).update(text).digest('hex'))
 })
 
-test('a proof is fresh for a minute before and after, to the millisecond', () => {
+test('an operator proof is valid for one minute before and after its time, to the millisecond', () => {
   const proof = proveOperation(key, 'contact_pin', body, NOW)
   for (const late of [OPERATOR_PROOF_MS, -OPERATOR_PROOF_MS]) assert.ok(checkOperatorProof(key, 'contact_pin', body, proof, NOW + late))
   for (const late of [OPERATOR_PROOF_MS + 1, -OPERATOR_PROOF_MS - 1])
     assert.equal(checkOperatorProof(key, 'contact_pin', body, proof, NOW + late), null)
 })
 
-test('no two proofs share a nonce', () => {
+test('each operator proof has a new nonce', () => {
   const nonces = Array.from({ length: 100 }, () => proveOperation(key, 'contact_pin', body, NOW).split('.')[2])
   assert.equal(new Set(nonces).size, 100)
 })
 
-test('a proof with any character changed, added or left out is none, and nothing throws', () => {
+test('property: a proof with a changed, added or missing character is refused without an exception', () => {
   const proof = proveOperation(key, 'contact_pin', body, NOW)
   const check = (text: string): unknown => checkOperatorProof(key, 'contact_pin', body, text, NOW)
   fc.assert(

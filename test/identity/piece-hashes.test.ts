@@ -12,7 +12,7 @@ import { STDIN_PIECE_BYTES } from '../../src/protocol/limits/wire.ts'
 
 const hex = (hashes: readonly Uint8Array[]): string[] => hashes.map((hash) => Buffer.from(hash).toString('hex'))
 
-test('each mebibyte has its hash, however it comes; no bytes have one too', () => {
+test('property: each mebibyte gets its hash, with any chunks of input, and empty input gets one too', () => {
   const data = randomBytes(3 * STDIN_PIECE_BYTES)
   const lengths = fc.constantFrom(0, 1, STDIN_PIECE_BYTES - 1, STDIN_PIECE_BYTES, STDIN_PIECE_BYTES + 1, 2 * STDIN_PIECE_BYTES, data.length)
   const property = fc.property(lengths, fc.array(fc.nat({ max: data.length }), { maxLength: 4 }), (length, cuts) => {
@@ -30,7 +30,7 @@ test('each mebibyte has its hash, however it comes; no bytes have one too', () =
   fc.assert(property, { numRuns: 40 })
 })
 
-test('many pieces are hashed in as many turns, and each is the same', async () => {
+test('hashing many pieces lets other work run between them and gives the same hashes', async () => {
   for (const length of [0, 1, STDIN_PIECE_BYTES, 3 * STDIN_PIECE_BYTES + 1]) {
     const data = randomBytes(length)
     let turns = 0

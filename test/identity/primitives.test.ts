@@ -47,7 +47,7 @@ const flipped = (value: Uint8Array, bit: number): Uint8Array => {
 
 assert.ok(hasNativePrimitives(), 'the pinned runtime has the post-quantum algorithms')
 
-test('the runtime is preferred to the library', async () => {
+test('the runtime is preferred over the library', async () => {
   await loadPrimitives()
   assert.equal(primitives().name, process.env['X0X_CRYPTO'] === 'noble' ? 'noble' : 'native')
   assert.equal(primitives(), primitives())
@@ -56,14 +56,14 @@ test('the runtime is preferred to the library', async () => {
 for (const one of [nativePrimitives, noblePrimitives]) {
   const other: Primitives = one === nativePrimitives ? noblePrimitives : nativePrimitives
 
-  test(`${one.name}: ML-DSA-65 agrees with the published vector`, () => {
+  test(`${one.name} matches the published vector of ML-DSA-65`, () => {
     const vector = vectors.ml_dsa_65
     assert.equal(hex(one.dsaKeygen(bytes(vector.seed)).publicKey), vector.public_key)
     assert.equal(one.dsaVerify(bytes(vector.public_key), bytes(vector.message), bytes(vector.signature)), true)
     assert.equal(one.dsaVerify(bytes(vector.public_key), Buffer.from('Hello World'), bytes(vector.signature)), false)
   })
 
-  test(`${one.name}: ML-KEM-768 agrees with the published vector`, () => {
+  test(`${one.name} matches the published vector of ML-KEM-768`, () => {
     const vector = vectors.ml_kem_768
     const pair = one.kemKeygen(bytes(vector.seed))
     assert.equal(hex(pair.publicKey), vector.public_key)
@@ -71,7 +71,7 @@ for (const one of [nativePrimitives, noblePrimitives]) {
   })
 
   for (const vector of vectors.chacha20_poly1305) {
-    test(`${one.name}: ChaCha20-Poly1305 agrees with ${vector.source}`, () => {
+    test(`${one.name} matches ${vector.source} for ChaCha20-Poly1305`, () => {
       const key = one.aeadKey(bytes(vector.key))
       const sealed = Buffer.concat(one.aeadSeal(key, bytes(vector.nonce), [bytes(vector.plaintext)]))
       const length = vector.ciphertext.length / 2
@@ -82,7 +82,7 @@ for (const one of [nativePrimitives, noblePrimitives]) {
     })
   }
 
-  test(`${one.name} signs what ${other.name} verifies, from the same seed`, async () => {
+  test(`${one.name} derives the same key as ${other.name} and creates signatures that it verifies`, async () => {
     const seed = new Uint8Array(32).fill(3)
     const mine = one.dsaKeygen(seed)
     assert.deepEqual(hex(mine.publicKey), hex(other.dsaKeygen(seed).publicKey))
@@ -93,7 +93,7 @@ for (const one of [nativePrimitives, noblePrimitives]) {
     assert.notEqual(hex(await one.dsaSign(mine.secret, message)), hex(signature), 'signatures are hedged')
   })
 
-  test(`${one.name}: a signature with any bit flipped, or of another size, is no signature`, async () => {
+  test(`${one.name} refuses a signature or key with a flipped bit or another size`, async () => {
     const { publicKey, secret } = one.dsaKeygen(new Uint8Array(32).fill(4))
     const signature = await one.dsaSign(secret, message)
     fc.assert(
@@ -113,7 +113,7 @@ for (const one of [nativePrimitives, noblePrimitives]) {
     }
   })
 
-  test(`${one.name} encapsulates what ${other.name} decapsulates, from the same seed`, () => {
+  test(`${one.name} encapsulates a key that ${other.name} decapsulates, from the same seed`, () => {
     const seed = new Uint8Array(64).fill(5)
     const theirs = other.kemKeygen(seed)
     const { ciphertext, sharedSecret } = one.kemEncapsulate(theirs.publicKey)
@@ -127,7 +127,7 @@ for (const one of [nativePrimitives, noblePrimitives]) {
     assert.equal(hex(other.kemDecapsulate(theirs.secret, altered)), hex(rejected), 'implicit rejection is deterministic')
   })
 
-  test(`${one.name}: every generated KEM pair is another, and works`, () => {
+  test(`${one.name} generates a new working KEM pair each time`, () => {
     const [a, b] = [one.kemKeygen(), one.kemKeygen()]
     assert.equal(a.publicKey.length, KEM_PUBLIC_KEY_BYTES)
     assert.notEqual(hex(a.publicKey), hex(b.publicKey))
@@ -136,9 +136,9 @@ for (const one of [nativePrimitives, noblePrimitives]) {
     assert.notEqual(hex(one.kemDecapsulate(b.secret, ciphertext)), hex(sharedSecret))
   })
 
-  test(`${one.name}: a KEM key or ciphertext that FIPS 203 refuses is malformed`, () => {
+  test(`${one.name} reports a KEM key or ciphertext that FIPS 203 refuses as malformed`, () => {
     const { publicKey, secret } = one.kemKeygen()
-    // Every coefficient 4095, beyond the modulus 3329.
+    // Every coefficient is 4095, above the modulus 3329.
     const outOfRange = new Uint8Array(KEM_PUBLIC_KEY_BYTES).fill(255)
     for (const wrong of [new Uint8Array(0), publicKey.subarray(1), outOfRange]) {
       assert.throws(() => one.kemEncapsulate(wrong), isMalformed)
@@ -148,7 +148,7 @@ for (const one of [nativePrimitives, noblePrimitives]) {
     }
   })
 
-  test(`${one.name} seals what ${other.name} opens, and nothing altered opens`, () => {
+  test(`${one.name} seals data that ${other.name} opens, and altered data does not open`, () => {
     const secret = new Uint8Array(32).fill(6)
     const [key, otherKey] = [one.aeadKey(secret), other.aeadKey(secret)]
     const nonce = new Uint8Array(12).fill(7)
@@ -168,7 +168,7 @@ for (const one of [nativePrimitives, noblePrimitives]) {
   })
 }
 
-test('native signatures leave the event loop free', async () => {
+test('native signatures do not block the event loop', async () => {
   const { secret } = nativePrimitives.dsaKeygen(new Uint8Array(32).fill(8))
   let signed = false
   const signature = nativePrimitives.dsaSign(secret, message).then(() => (signed = true))
@@ -177,7 +177,7 @@ test('native signatures leave the event loop free', async () => {
   await signature
 })
 
-test('a public key is imported once while it is in use, and no signature passes for that of another', async (t) => {
+test('a public key in use is imported only once, and each signature is valid only for its key', async (t) => {
   const agents = Array.from({ length: MAX_PUBLIC_KEYS + 1 }, (_, i) =>
     nativePrimitives.dsaKeygen(crypto.hash('sha256', `agent ${i}`, 'buffer')),
   )
@@ -195,7 +195,7 @@ test('a public key is imported once while it is in use, and no signature passes 
     assert.equal(verify(1, 1), true)
   }
   assert.equal(mock.callCount(), agents.length)
-  // The first was given up for the last; the second was in use all the time.
+  // The cache dropped the first key for the last one. The second key was in use all the time.
   assert.equal(verify(1, 1), true)
   assert.equal(mock.callCount(), agents.length)
   assert.equal(verify(0, 0), true)

@@ -23,14 +23,14 @@ const vectors = JSON.parse(readFileSync(new URL('../../proto/vectors/identity.js
   Record<string, string>
 > & { machine: { statement: Record<string, string> }; operator_proof: { now_ms: number } }
 
-/** `"32*01"` is 32 bytes of 01. */
+/** Converts `"32*01"` to 32 bytes of 01, for example. */
 const repeated = (text: string | undefined): Uint8Array => {
   const [length, byte] = text!.split('*')
   return new Uint8Array(Number(length)).fill(Number.parseInt(byte!, 16))
 }
 const hex = (value: Uint8Array): string => Buffer.from(value).toString('hex')
 
-test('ids and statements are those that other implementations are told to expect', () => {
+test('IDs and statements match the published test vectors', () => {
   const { agent, machine } = vectors
   assert.equal(agentSignerOf(repeated(agent['seed'])).agentId, agent['agent_id'])
   const key = machineKeyOf(repeated(machine['seed']))
@@ -43,7 +43,7 @@ test('ids and statements are those that other implementations are told to expect
   assert.equal(verifyMachine(key.machineId, domain, bytes, Buffer.from(signature, 'hex')), true)
 })
 
-test('a link derives the secrets that other implementations are told to expect', () => {
+test('the secrets of a link match the published test vectors', () => {
   const { link } = vectors
   const machines = { machine_initiator: link['machine_initiator']!, machine_responder: link['machine_responder']! }
   const signatures = { agent_signature: repeated(link['agent_signature']), machine_signature: repeated(link['machine_signature']) }
@@ -66,7 +66,7 @@ test('a link derives the secrets that other implementations are told to expect',
   for (const [name, value] of Object.entries(derived)) assert.equal(hex(value), link[name], name)
 })
 
-test('an operator proof is checked as other implementations are told to write it', () => {
+test('the operator proof of the published test vectors is valid', () => {
   const { key, operation, body, proof, now_ms } = vectors.operator_proof
   assert.notEqual(checkOperatorProof(repeated(key), operation!, Buffer.from(body!), proof!, now_ms), null)
 })
