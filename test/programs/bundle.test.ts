@@ -9,7 +9,7 @@ import { tempDir } from '../support/temp-dir.ts'
 
 const redactor = (): Redactor => new Redactor({ names: ['bob', 'lab'], words: ['/srv/hidden', 'secretword'] })
 
-test('a sentence keeps its words and loses what it names: ids, addresses, paths, quotes, names, words of commands', () => {
+test('the redactor keeps the words of a sentence and hashes names, ids, addresses, paths and quoted text', () => {
   const id = 'ab12'.repeat(16)
   for (const [text, shape] of [
     [`agent ${id} and ${id.slice(0, 8)}`, /^agent #\w{10} and #\w{10}$/],
@@ -23,7 +23,7 @@ test('a sentence keeps its words and loses what it names: ids, addresses, paths,
     ['run 01890a5d-ac96-774b-bcce-b302099a8057 of secretword in /srv/hidden', /^run #\w{10} of #\w{10} in #\w{10}$/],
     ['sudo -u carol@host and 10.0.0.1', /^sudo -u #\w{10} and #\w{10}$/],
     ['getaddrinfo ENOTFOUND relay-7.carol.example (docs/connections.md)', /^getaddrinfo ENOTFOUND #\w{10} \(docs\/connections\.md\)$/],
-    // In odd places: a number beside a name, what was cut off, what is written small or large, in base64 or below no root.
+    // Unusual positions: next to a number, cut off, in other letter case, in base64, or in a relative path.
     ['in /home/bob/case-4711 of it', /^in …#\w{10}… of it$/],
     [`the word "${'x'.repeat(2_000)}"`, /^the word #\w{10}$/],
     ["bob's daemon refuses 'it's hunter2' there", /^#\w{10}'s daemon refuses #\w{10} there$/],
@@ -38,7 +38,7 @@ test('a sentence keeps its words and loses what it names: ids, addresses, paths,
     assert.match(redactor().sentence(text), shape, text)
 })
 
-test('of a value only numbers, times, known words and our own names of fields stay', () => {
+test('the redactor keeps only numbers, times, known words and known field names of a JSON value', () => {
   const told = redactor().value({
     event: 'denial',
     reason: 'argv_not_allowed',
@@ -59,13 +59,13 @@ test('of a value only numbers, times, known words and our own names of fields st
   assert.ok(!('bob' in told) && !('A key' in told))
 })
 
-test('the same word has one hash within a bundle, and another in the next', () => {
+test('equal words have equal hashes within a bundle and different hashes in the next one', () => {
   const one = redactor()
   assert.equal(one.hash('x'), one.hash('x'))
   assert.notEqual(one.hash('x'), redactor().hash('x'))
 })
 
-test('what is too long or too deep is cut', () => {
+test('the redactor cuts long lists, long sentences and deep nesting', () => {
   let deep: unknown = 1
   for (let at = 0; at < 20; at++) deep = [deep]
   assert.ok(JSON.stringify(redactor().value(deep)).length < 100)
@@ -73,7 +73,7 @@ test('what is too long or too deep is cut', () => {
   assert.ok(redactor().sentence('word '.repeat(10_000)).length <= 1_000)
 })
 
-test('lines are those of the end of a file, also of the one that was renamed before it; of none there is nothing', async (t) => {
+test('linesOfFile reads the end of a log and of its rotated predecessor, and gives null for a missing log', async (t) => {
   const path = join(await tempDir(t), 'exec.log')
   assert.equal(await linesOfFile(path), null)
   await writeFile(`${path}.1`, '{"n":0,"event":"started"}\n{"n":1}\n')

@@ -10,7 +10,7 @@ import { runProgram } from '../../src/cli/program-line.ts'
 
 const read = { read: rexecLine }
 
-/** Program, arguments, hint, and the hint as its user reads it. */
+/** Program, arguments, hint, and the hint as the user reads it. */
 const ROWS: readonly (readonly [CommandSpec, string[], string, string, { read?: typeof rexecLine }?])[] = [
   [UI, ['--name', 'lab', '--config', 'c'], 'Try: x0x ui --port 1', 'Try: x0x ui --name lab --config c --port 1'],
   [UI, ['--name', 'lab', '--config', 'c'], 'Try: x0xd --replace', 'Try: x0xd --name lab --replace'],
@@ -26,7 +26,7 @@ const ROWS: readonly (readonly [CommandSpec, string[], string, string, { read?: 
 ]
 
 for (const [program, argv, next, expected, options] of ROWS)
-  test(`an error of ${program.name} repeats the options that its user gave: ${next}`, async (t) => {
+  test(`an error of ${program.name} repeats the options that the user gave: ${next}`, async (t) => {
     const written = t.mock.method(process.stderr, 'write', () => true)
     const fail = async (): Promise<number> => {
       throw new AppError('conflict', 'no', { data: { next } })

@@ -17,7 +17,7 @@ const REXEC = join(BIN, 'rexec.cjs')
 
 const LINUX = { skip: process.platform !== 'linux' && 'elsewhere a directory in use cannot be removed' }
 
-test('x0xd --check works in a directory that is gone, and names the option that needs one', LINUX, async (t) => {
+test('x0xd --check works in a deleted directory, and names the option that needs an absolute path', LINUX, async (t) => {
   const [gone, data] = [join(await tempDir(t), 'gone'), join(await tempDir(t), 'data')]
   const check = async (...flags: string[]) => {
     await mkdir(gone)
@@ -33,7 +33,7 @@ test('x0xd --check works in a directory that is gone, and names the option that 
   assert.match(relative.stderr, /--data-dir, X0X_DATA_DIR\) "data" is relative, and the working directory does not exist/)
 })
 
-/** Runs programs in a directory that is gone. */
+/** Runs programs in a deleted working directory. */
 const goneIn = async (t: TestContext) => {
   const gone = join(await tempDir(t), 'gone')
   const home = await tempDir(t)
@@ -44,7 +44,7 @@ const goneIn = async (t: TestContext) => {
   }
 }
 
-test('rexd, x0x mcp, --doctor and init work in a directory that is gone', LINUX, async (t) => {
+test('rexd, x0x mcp, --doctor and init work in a deleted working directory', LINUX, async (t) => {
   const run = await goneIn(t)
   const { config, root, dir } = await mcpPlace(t)
   const data = join(dir, 'data')
@@ -64,7 +64,7 @@ test('rexd, x0x mcp, --doctor and init work in a directory that is gone', LINUX,
   }
 })
 
-test('a relative path is refused with its name, by every program', LINUX, async (t) => {
+test('in a deleted working directory, every program names the relative path that it refuses', LINUX, async (t) => {
   const run = await goneIn(t)
   const { config } = await mcpPlace(t)
   for (const [argv, name] of [
@@ -88,49 +88,45 @@ test('a relative path is refused with its name, by every program', LINUX, async 
   }
 })
 
-test(
-  'a daemon and x0x desk start in a directory that is gone; commands run where default_cwd says, and not without it',
-  LINUX,
-  async (t) => {
-    const mesh = await MeshOfDaemons.create()
-    t.after(async () => mesh.stop())
-    const gone = join(mesh.root, 'gone')
-    const through = ['sh', '-c', `mkdir ${gone} && cd ${gone} && rmdir ${gone} && exec "$@"`, 'sh', process.execPath] as const
-    const daemon = mesh.add('alice', { program: [...through, X0XD] })
-    await daemon.start()
-    await daemon.writeAcl([{ agent: daemon, commands: [['pwd']] }])
-    await daemon.restart()
-    const { status, stdout } = await daemon.exec(daemon.agentId, ['pwd'])
-    assert.deepEqual([status, stdout.toString()], [0, '/\n'])
+test('a daemon and x0x desk start in a deleted directory, where commands run only with default_cwd', LINUX, async (t) => {
+  const mesh = await MeshOfDaemons.create()
+  t.after(async () => mesh.stop())
+  const gone = join(mesh.root, 'gone')
+  const through = ['sh', '-c', `mkdir ${gone} && cd ${gone} && rmdir ${gone} && exec "$@"`, 'sh', process.execPath] as const
+  const daemon = mesh.add('alice', { program: [...through, X0XD] })
+  await daemon.start()
+  await daemon.writeAcl([{ agent: daemon, commands: [['pwd']] }])
+  await daemon.restart()
+  const { status, stdout } = await daemon.exec(daemon.agentId, ['pwd'])
+  assert.deepEqual([status, stdout.toString()], [0, '/\n'])
 
-    const acl = await readFile(daemon.aclFile, 'utf8')
-    await writeFile(daemon.aclFile, acl.replace(/^default_cwd = "\/"\n/m, ''))
-    await daemon.restart()
-    const refused = await daemon.exec(daemon.agentId, ['pwd'])
-    assert.equal(refused.status, 255)
-    assert.match(refused.stderr, /spawn_failed/)
-    const journal = JSON.stringify(await daemon.journal())
-    assert.ok(
-      journal.includes("default_cwd is not set in the ACL, and the daemon's working directory does not exist or cannot be read"),
-      journal,
-    )
+  const acl = await readFile(daemon.aclFile, 'utf8')
+  await writeFile(daemon.aclFile, acl.replace(/^default_cwd = "\/"\n/m, ''))
+  await daemon.restart()
+  const refused = await daemon.exec(daemon.agentId, ['pwd'])
+  assert.equal(refused.status, 255)
+  assert.match(refused.stderr, /spawn_failed/)
+  const journal = JSON.stringify(await daemon.journal())
+  assert.ok(
+    journal.includes("default_cwd is not set in the ACL, and the daemon's working directory does not exist or cannot be read"),
+    journal,
+  )
 
-    const data = join(mesh.root, 'desk')
-    await mkdir(data, { mode: 0o700 })
-    const [shell, ...words] = [...through, X0X, 'desk', '--data-dir', data]
-    const desk = spawn(shell, words, { stdio: ['ignore', 'pipe', 'inherit'], env: cleanEnvironment() })
-    const ended = once(desk, 'exit')
-    t.after(() => desk.kill('SIGKILL'))
-    const [said] = await once(desk.stdout, 'data')
-    assert.match(String(said), /^x0x desk: approval service for /)
-    desk.kill('SIGTERM')
-    assert.deepEqual(await ended, [143, null])
-  },
-)
+  const data = join(mesh.root, 'desk')
+  await mkdir(data, { mode: 0o700 })
+  const [shell, ...words] = [...through, X0X, 'desk', '--data-dir', data]
+  const desk = spawn(shell, words, { stdio: ['ignore', 'pipe', 'inherit'], env: cleanEnvironment() })
+  const ended = once(desk, 'exit')
+  t.after(() => desk.kill('SIGKILL'))
+  const [said] = await once(desk.stdout, 'data')
+  assert.match(String(said), /^x0x desk: approval service for /)
+  desk.kill('SIGTERM')
+  assert.deepEqual(await ended, [143, null])
+})
 
 const NO_HOME = { skip: process.geteuid?.() !== 0 && 'only root can become a user without a passwd entry' }
 
-test('without HOME and without a passwd entry the message names --data-dir', NO_HOME, () => {
+test('without HOME and a passwd entry, the message names --data-dir', NO_HOME, () => {
   for (const argv of [
     [X0XD, '--check'],
     [X0X, 'id'],

@@ -10,7 +10,7 @@ import { tempDir } from '../support/temp-dir.ts'
 
 const BIN = join(import.meta.dirname, '../../deploy/bin')
 
-/** Each option and argument that names a file to be read; FILE is that file. */
+/** Each option and argument that names a file to read. FILE is a placeholder for that file. */
 const LINES: readonly (readonly [program: string, ...words: string[]])[] = [
   ['x0xd.mjs', '--config', 'FILE'],
   ['x0x.cjs', 'exec', 'bob', '--stdin-file', 'FILE', '--', 'x'],
@@ -21,7 +21,7 @@ const LINES: readonly (readonly [program: string, ...words: string[]])[] = [
   ['rexd.mjs', 'exec', '--url', 'https://127.0.0.1:9', '--token-file', 'FILE', '--', 'x'],
 ]
 
-test('a file that a user names and that cannot be read is named, with the reason and what shows it', async (t) => {
+test('the message for an unreadable file names the file, the reason and a command that shows it', async (t) => {
   const directory = await tempDir(t)
   const missing = join(directory, 'gone')
   const env = { ...cleanEnvironment(), HOME: directory }
@@ -46,7 +46,7 @@ test('a file that a user names and that cannot be read is named, with the reason
   }
 })
 
-test('the reason says who may not read, and what has no name in words stays as the system says it', () => {
+test('the reason for EACCES is explained in words, and an unknown reason keeps the text of the system', () => {
   const of = (code: string): Error => Object.assign(new Error(`${code}: its text`), { code })
   const denied = unreadable('bad_config', "/a b/it's", of('EACCES'), "--config: /a b/it's")
   assert.ok(isAppError(denied, 'bad_config'))

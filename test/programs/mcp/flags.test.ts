@@ -7,7 +7,7 @@ import { lineOf } from '../../support/line-of.ts'
 
 const flags = (...argv: string[]) => mcpFlags(lineOf(MCP, argv))
 
-test('options of a server mean nothing where none is to be, and are refused there', () => {
+test('--init and --check refuse options that only a running server uses', () => {
   const rules = ['--rules', 'bob']
   const ofServers = [
     ['--record', '/tmp/record'],
@@ -29,14 +29,14 @@ test('options of a server mean nothing where none is to be, and are refused ther
   })
 })
 
-test('--init takes the agent whose rules become tools, and every agent is none', () => {
+test('--init takes one agent whose rules become tools, and refuses "*"', () => {
   const init = { mode: 'init', directory: '/srv', whoami: 'agent', config: null }
   assert.deepEqual(flags('--init', '/srv', '--rules', 'bob'), { ...init, rules: 'bob' })
   assert.deepEqual(flags('--init', '/srv'), { ...init, rules: null })
   assert.throws(() => flags('--init', '/srv', '--rules', '*'), { code: 'bad_config', message: /"\*" is not a name/ })
 })
 
-test('a server without --whoami says that it is missing; an empty name is another mistake', () => {
+test('a missing --whoami and an empty name get different messages', () => {
   assert.throws(() => flags('--config', '/etc/x'), { code: 'bad_config', message: /^missing --whoami NAME: / })
   assert.throws(() => flags('--whoami', ''), { code: 'bad_config', message: /^--whoami: "" is not a name of 1 to/ })
 })

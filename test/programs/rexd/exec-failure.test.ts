@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { RexdError } from '../../../src/sdk/errors.ts'
 import { failureText } from '../../../src/programs/rexd/exec.ts'
 
-test('what a server refuses with is said with what to do next, and a terminal obeys none of it', () => {
+test('a refusal shows the next step, and its text cannot control the terminal', () => {
   const said = (message: string, data: Record<string, unknown>): string => failureText(new RexdError({ code: -32_602, message, data }))
   assert.equal(
     said('no contact matches bbo', { next: 'See: x0x contacts list' }),

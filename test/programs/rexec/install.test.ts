@@ -8,7 +8,7 @@ import { unitText } from '../../../src/programs/rexec/maintenance-commands.ts'
 import { ConsolePlace } from '../../support/console-place.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-test('a unit names its program whatever its path holds, and a path that no line can hold is refused', () => {
+test('a systemd unit quotes any program path, and a path with control characters is refused', () => {
   assert.match(
     unitText(['/opt/a b/100%/$HOME/"x"\\y', '--start-host']),
     /^ExecStart="\/opt\/a b\/100%%\/\$\$HOME\/\\"x\\"\\\\y" "--start-host"$/m,
@@ -16,7 +16,7 @@ test('a unit names its program whatever its path holds, and a path that no line 
   for (const path of ['/a\nExecStartPre=/bin/evil', '/a\u0007', '/a\u202eb']) assert.throws(() => unitText([path]), { code: 'bad_config' })
 })
 
-test('systemd takes the unit', { skip: spawnSync('systemd-analyze', ['--version']).status !== 0 }, async (t) => {
+test('systemd accepts the unit', { skip: spawnSync('systemd-analyze', ['--version']).status !== 0 }, async (t) => {
   const dir = await tempDir(t)
   const path = join(dir, 'rexec.service')
   await writeFile(path, unitText(['/bin/true', 'with space', '100%']))
@@ -27,7 +27,7 @@ test('systemd takes the unit', { skip: spawnSync('systemd-analyze', ['--version'
   assert.equal(status, 0, stdout + stderr)
 })
 
-test('--install writes it where the user has units, and says how it is started', async (t) => {
+test('--install writes the unit to the systemd directory of the user, and says how to start it', async (t) => {
   const place = await ConsolePlace.make(t)
   const { status, stdout } = await place.rexec(['--install'])
   const path = join(place.dir, 'home', '.config', 'systemd', 'user', 'rexec.service')

@@ -29,7 +29,7 @@ const state = (bytes_kept: number, bytes_dropped = 0) => ({
   bytes_dropped,
 })
 
-/** A daemon whose host sends these lines to each call in turn. */
+/** A daemon whose target answers each call with the next list of lines. */
 const reader = (...answers: readonly (readonly object[])[]) => {
   const paths: string[] = []
   const api = {
@@ -46,13 +46,13 @@ const reader = (...answers: readonly (readonly object[])[]) => {
 
 const pathFrom = (from: number): string => `/runs/${REQUEST_ID}/output?from=${from}&follow=false`
 
-test('the output of a detached run is read from its host, both streams in their order', async () => {
+test('the page reads the output of a detached run from its target, with both streams in order', async () => {
   const { paths, read } = reader([state(9), piece('stdout', 0, 'one\n'), piece('stderr', 4, 'two\n'), piece('stdout', 8, '3'), END])
   assert.deepEqual(await read(), { text: 'one\ntwo\n3', truncated: false, bytes_dropped: 0 })
   assert.deepEqual(paths, [pathFrom(0)])
 })
 
-test('only the end of a long output is read, and what was cut before it or dropped after it is said', async () => {
+test('the page reads only the end of a long output, and says what was cut or dropped', async () => {
   const [size, total] = [4 * MAX_EVENT_TAIL, 1_000_000]
   const first = [state(total, 70), piece('stdout', 0, 'the beginning')]
   const second = [state(total, 77), piece('stdout', total - size, `${'x'.repeat(size - 3)}end`), END]
@@ -62,7 +62,7 @@ test('only the end of a long output is read, and what was cut before it or dropp
   assert.deepEqual(paths, [pathFrom(0), pathFrom(total - size)])
 })
 
-test('an error of the host and a run of another kind are errors', async () => {
+test('an error from the target and a run that is not detached are errors', async () => {
   const gone = { type: 'error', request_id: REQUEST_ID, error: 'peer_unreachable', message: 'no way to bob', next: 4 }
   await assert.rejects(reader([state(9), piece('stdout', 0, 'one\n'), gone]).read(), { code: 'peer_unreachable', message: 'no way to bob' })
   for (const run of [pageRun(REQUEST_ID), pageRun(REQUEST_ID, { detached: true, side: 'incoming' })]) {

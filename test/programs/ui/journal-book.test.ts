@@ -14,13 +14,13 @@ const LINES = 4_000
 const QUERY = { journal: 'approvals', event: null, text: null, within_ms: null, from: 0 }
 const NO_CONFIGS = { journals: async () => [] }
 
-/** How many descriptors of this process are of that file. */
+/** Number of descriptors of this process that refer to the file. */
 const openOf = async (path: string): Promise<number> => {
   const links = await Promise.all((await readdir('/proc/self/fd')).map(async (fd) => readlink(`/proc/self/fd/${fd}`).catch(() => '')))
   return links.filter((link) => link === path).length
 }
 
-test('however many pages ask, the end of one journal is read at a time, and who leaves is not waited for', async (t) => {
+test('many pages cause only one read of a journal at a time, and an aborted call is rejected', async (t) => {
   const dir = await tempDir(t)
   const api = new LocalApi({ instance: { name: null, dataDir: dir }, url: null, env: {} })
   const path = join(dir, 'approvals.jsonl')
@@ -44,13 +44,13 @@ test('however many pages ask, the end of one journal is read at a time, and who 
     assert.deepEqual([rows.length, total, more, problems], [MAX_PAGE_ROWS, LINES, false, []])
 })
 
-test('a time range has the entries with a line in it, and says that older ones exist only if some of them may be in it', async (t) => {
+test('a time range lists the entries with a line in it, and mentions older ones only if they may match', async (t) => {
   const dir = await tempDir(t)
   const api = new LocalApi({ instance: { name: null, dataDir: dir }, url: null, env: {} })
   const now = Date.parse('2026-01-08T00:00:00.000Z')
   const minutes = (ago: number): string => new Date(now - ago * 60_000).toISOString()
   const lines = [
-    // More than is read, so that the file has older entries.
+    // More lines than the page searches, so that the file has older entries.
     ...Array.from({ length: MAX_PAGE_SEARCHED }, (_, n) => ({ event: 'reload', n, ts: minutes(20_000) })),
     { event: 'reload', n: 1, ts: minutes(16) },
     { event: 'question', question_id: 'q', n: 2, ts: minutes(16) },
@@ -67,6 +67,6 @@ test('a time range has the entries with a line in it, and says that older ones e
   assert.deepEqual(await within(60 * 60_000), { total: 3, more: false, numbers: [[4], [2, 3], [1]] })
   assert.equal((await within(null)).more, true)
   assert.equal((await within(30 * 24 * 60 * 60_000)).more, true)
-  // No range is too long to be calculated.
+  // Any range can be calculated.
   assert.equal((await within(Number.MAX_SAFE_INTEGER)).more, true)
 })

@@ -12,7 +12,7 @@ import { ManualClock } from '../../support/manual-clock.ts'
 const idOf = (at: number): string => at.toString(16).padStart(64, '0')
 const PEERS = 1_000
 
-/** A daemon with a thousand peers, of which every second is linked. `calls` are what it was asked. */
+/** A daemon with a thousand peers, of which every second one is linked. `calls` are the paths of the calls that it received. */
 const largeMesh = () => {
   const calls: string[] = []
   let pings = 0
@@ -59,7 +59,7 @@ const largeMesh = () => {
 
 const QUERY = { text: '', label: '', state: null, order: 'name', from: 0 } as const
 
-test('any number of pages costs the daemon as much as one, and an error is asked again', async () => {
+test('many pages cost the daemon as many calls as one, and the page asks again after an error', async () => {
   const clock = new ManualClock()
   let loads = 0
   let fails = false
@@ -80,7 +80,7 @@ test('any number of pages costs the daemon as much as one, and an error is asked
   assert.equal(await shared.get(), 4)
 })
 
-test('of a thousand peers a page has fifty, however they are filtered and sorted', async () => {
+test('a page shows fifty of a thousand peers, with any filter and order', async () => {
   const { api, calls } = largeMesh()
   const clock = new ManualClock()
   const peers = new PeerList({ api, clock, lists: new DaemonLists({ api, clock }) })
@@ -99,7 +99,7 @@ test('of a thousand peers a page has fifty, however they are filtered and sorted
   assert.equal(calls.filter((path) => path === '/peers').length, 1)
 })
 
-test('versions are asked of linked peers alone, a few at a time, and again when they are old', async () => {
+test('the page asks only linked peers for versions, a few at a time, and again when they are old', async () => {
   const { api, calls, most } = largeMesh()
   const clock = new ManualClock()
   const peers = new PeerList({ api, clock, lists: new DaemonLists({ api, clock }) })
@@ -126,7 +126,7 @@ test('versions are asked of linked peers alone, a few at a time, and again when 
   assert.equal(pinged(), before + PAGE_PINGS_AT_ONCE)
 })
 
-test('contacts come a page at a time, with the machines on which they are seen', async () => {
+test('the page lists contacts in pages, with the machines on which they were seen', async () => {
   const { api } = largeMesh()
   const lists = new DaemonLists({ api, clock: new ManualClock() })
   const { rows, total, machines } = await contactsOf({ api, lists }, { text: 'role=db', level: 'known', from: 0 })
@@ -134,7 +134,7 @@ test('contacts come a page at a time, with the machines on which they are seen',
   assert.deepEqual(machines[rows[0]!.agent_id], [idOf(100_000)])
 })
 
-test('a filter has every word, in any order and case; a slice never goes over the end', () => {
+test('a filter matches all words in any order and case, and a slice ends at the end of the list', () => {
   assert.ok(hasWords('Web DB')('role=db web1'))
   assert.ok(!hasWords('web mail')('role=db web1'))
   assert.ok(hasWords('')(''))

@@ -12,7 +12,7 @@ import { questionOf } from '../../support/approval-request.ts'
 const settingsOf = ({ agents }: PageModes, agent: string | null): Record<string, readonly [string, string]> =>
   Object.fromEntries((agents.find((one) => one.agent === agent)?.settings ?? []).map(({ name, value, from }) => [name, [value, from]]))
 
-test('each setting of an agent is told with where it comes from: the stricter of its file, a human and the store', async (t) => {
+test('the page shows the source of each setting: the file, the approver or the approvals store', async (t) => {
   const place = await deskPlace(t)
   const path = join(place.paths.dir, 'rexd.toml')
   const text = `
@@ -43,16 +43,16 @@ path = ${JSON.stringify(place.paths.dir)}
     ask: ['always', '[[agents.list]] of the file'],
     ask_fallback: ['deny', 'default'],
   })
-  // Who is in no list has what the store says of everybody.
+  // An agent without an entry in a list has the defaults of the store.
   assert.deepEqual(settingsOf(first, null)['security'], ['allowlist', 'the approvals store, which is stricter'])
 
-  // What a human sets stands above the file, and is taken back.
+  // A mode that the approver sets replaces that of the file until it is removed.
   const human = await place.human()
   const override = { host: 'sandbox', security: null, ask: null, node: null, elevated: null } as const
   await human.setModes('reviewer', override)
   assert.deepEqual(settingsOf(await look(), 'reviewer')['host'], ['sandbox', 'the settings of the session'])
   await takeBackModes(place.paths, 'reviewer')
-  // What is saved is a row of the store, which narrows. A session that no file names is listed.
+  // A saved mode is a row of the store, which can only narrow. A session that no file names is listed.
   await human.saveModes('reviewer', { security: 'deny', ask: null })
   await human.setModes('s_1', { ...override, host: null, ask: 'off' })
   const both = await look()
@@ -60,14 +60,14 @@ path = ${JSON.stringify(place.paths.dir)}
   assert.deepEqual(both.others, [{ name: 's_1', modes: 'ask=off', by: 'human:terminal' }])
   await takeBackModes(place.paths, 's_1')
   assert.deepEqual((await look()).others, [])
-  // What a human sets stands in the place of the store's word.
+  // A mode that the approver sets replaces that of the store.
   await human.setModes('reviewer', { ...override, host: null, security: 'full' })
   assert.deepEqual(settingsOf(await look(), 'reviewer')['security'], ['full', 'the settings of the session'])
   await takeBackModes(place.paths, 'reviewer')
   await human.saveModes('reviewer', null)
   assert.deepEqual(settingsOf(await look(), 'reviewer')['host'], ['gateway', '[tools.exec] of the file'])
 
-  // What was allowed for longer is seen, and gone once it is revoked.
+  // A grant is listed until it is revoked.
   await human.subscribe(({ type, ...rest }) => {
     if (type !== 'question' || !('question_id' in rest)) return
     void human.decide({ question_id: rest.question_id, permit_sha256: questionOf().permit_sha256, decision: 'allow_always' })
@@ -79,7 +79,7 @@ path = ${JSON.stringify(place.paths.dir)}
   assert.deepEqual((await look()).grants, [])
 })
 
-test('without a desk the page says so, and what the file says alone', async (t) => {
+test('without an approval service, the page says so and shows only the settings of the file', async (t) => {
   const place = await deskPlace(t)
   const path = join(place.paths.dir, 'rexd.toml')
   await writeFile(path, `[tools.exec]\n[audit]\nenabled = false\n[[security.allowed_roots]]\npath = ${JSON.stringify(place.paths.dir)}\n`, {
@@ -91,7 +91,7 @@ test('without a desk the page says so, and what the file says alone', async (t) 
   assert.deepEqual(agents[0]?.settings[0], { name: 'host', value: 'sandbox', from: 'default' })
 })
 
-test('with more files and agents than the desk may be asked for at once, the first are shown and the rest are counted', async (t) => {
+test('with more files and agents than the page may query, it shows the first and counts the rest', async (t) => {
   const place = await deskPlace(t)
   const directory = join(place.paths.dir, 'x0x', 'mcp')
   await mkdir(directory, { recursive: true, mode: 0o700 })

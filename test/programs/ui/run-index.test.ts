@@ -20,7 +20,7 @@ const onlyOf = (index: RunIndex) => {
   return run!
 }
 
-test('a run of another agent has its rule, limits, warnings and end from the lines of the audit log', () => {
+test('a run of another agent gets its rule, limits, warnings and end from the audit log', () => {
   const index = new RunIndex()
   index.takeLogged(REQUEST)
   assert.equal(onlyOf(index).result, 'running')
@@ -54,14 +54,14 @@ test('two agents may use one request ID, and a denial has its reason and the det
   )
 })
 
-test('a requested run gets its result from events; without one nobody knows it', () => {
+test('a requested run gets its result from events, and is unknown without one', () => {
   const index = new RunIndex()
   const asked = { ...KEY, event: 'asked', ts: ts(1), request_id: 'r9', argv: ['id'], stdin_bytes: 0, timeout_ms: null, fanout_id: 'f' }
   index.takeEvent(event('exec.started'))
   index.takeRequested(asked)
   index.takeRequested({ ...asked, argv: ['other'] })
   assert.deepEqual([onlyOf(index).argv, onlyOf(index).result, onlyOf(index).fanout_id], [['id'], 'running', 'f'])
-  // It is not among the live ones any more, and its end was not heard.
+  // The run has left the list of live runs, and no event reported its end.
   index.takeSessions([])
   assert.equal(onlyOf(index).result, 'unknown')
   index.takeEvent(event('exec.finished', { code: 0, duration_ms: 40, tail: 'out' }))
@@ -69,7 +69,7 @@ test('a requested run gets its result from events; without one nobody knows it',
   assert.deepEqual([onlyOf(index).result, onlyOf(index).duration_ms, index.tail(keyOfMine('r9'))?.text], ['ok', 40, 'out'])
 })
 
-test('a line that comes after the end of its run keeps the duration and the session', () => {
+test('a log line that comes after the end of its run keeps the duration and the session', () => {
   const index = new RunIndex()
   index.takeEvent(event('exec.finished', { code: 0, duration_ms: 40, session: 's1' }))
   index.takeRequested({ ...KEY, event: 'asked', ts: ts(1), request_id: 'r9', argv: ['id'], stdin_bytes: 3, timeout_ms: null })
@@ -77,7 +77,7 @@ test('a line that comes after the end of its run keeps the duration and the sess
   assert.deepEqual([argv, duration_ms, facts.session, facts.stdin_bytes], [['id'], 40, 's1', 3])
 })
 
-test('a request that did not arrive failed, and one that its host refused was denied', () => {
+test('a request that did not arrive counts as failed, and one that its target refused as denied', () => {
   for (const [denial_reason, result] of [
     ['peer_unreachable', 'failed'],
     ['argv_not_allowed', 'denied'],
@@ -88,7 +88,7 @@ test('a request that did not arrive failed, and one that its host refused was de
   }
 })
 
-test('an agent with any number of runs pushes out no run of another, and the index stays bounded', () => {
+test('many runs of one agent do not evict the run of another, and the index stays bounded', () => {
   const index = new RunIndex()
   index.takeLogged({ ...REQUEST, agent_id: 'c'.repeat(64) })
   for (let at = 0; at < MAX_PAGE_RUNS + 500; at++) index.takeLogged({ ...REQUEST, request_id: `r${at}`, ts: ts(at) })
@@ -97,14 +97,14 @@ test('an agent with any number of runs pushes out no run of another, and the ind
   assert.ok(index.list().some(({ agent_id }) => agent_id === 'c'.repeat(64)))
 })
 
-test('refusals without a line count from the time of the count', () => {
+test('the count of suppressed refusals starts at a given time', () => {
   const index = new RunIndex()
   index.takeLogged({ event: 'refusals_suppressed', to: ts(1), count: 5 })
   index.takeLogged({ event: 'refusals_suppressed', to: ts(9), count: 7 })
   assert.deepEqual([index.suppressedSince(ts(0)), index.suppressedSince(ts(2)), index.suppressedSince(ts(10))], [12, 7, 0])
 })
 
-test('a local program that was refused before its run began is listed with its command, a refused file is not', () => {
+test('a local program refused before its run is listed with its command, but a refused file is not', () => {
   const index = new RunIndex()
   const refused = {
     event: 'refused',
@@ -124,7 +124,7 @@ test('a local program that was refused before its run began is listed with its c
   )
 })
 
-test('a long command is cut at a bound, between two words or within one', () => {
+test('a long command is cut at a limit, between two words or within one', () => {
   assert.deepEqual(firstWords(['a', 'b'], 10), { argv: ['a', 'b'], argv_cut: false })
   assert.deepEqual(firstWords(['aaaa', 'bbbb'], 6), { argv: ['aaaa', 'b'], argv_cut: true })
   assert.deepEqual(firstWords(['aaaa', 'bbbb'], 5), { argv: ['aaaa'], argv_cut: true })
@@ -137,7 +137,7 @@ test('a long command is cut at a bound, between two words or within one', () => 
   )
 })
 
-test('lines of any form are no error, and every run has one of the known results', () => {
+test('log lines of any form cause no error, and every run has a known result', () => {
   const value = fc.oneof(
     fc.string(),
     fc.integer(),

@@ -10,7 +10,7 @@ import type { PageRun } from '../../../src/protocol/page-lists.ts'
 import { pageRun } from '../../support/page-host.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-/** Stops runs at a daemon whose calls are recorded. */
+/** Stops runs at a daemon that records its calls. */
 const stopper = (operatorKey: string) => {
   const calls: ApiCall[] = []
   const forgotten = Promise.withResolvers<void>()
@@ -26,7 +26,7 @@ const stopper = (operatorKey: string) => {
 
 const going = (changed: Partial<PageRun> = {}): PageRun => pageRun('r1', { result: 'running', code: null, ...changed })
 
-test('a run of this agent is stopped with a proof of the operator; without the key nothing is asked of the daemon to end', async (t) => {
+test('the page stops a run of this agent with an operator proof, and cancels no run without the key', async (t) => {
   const key = join(await tempDir(t), 'operator.key')
   const { stop, calls, paths } = stopper(key)
   await assert.rejects(stop(going()), { code: 'operator_proof_required' })
@@ -40,7 +40,7 @@ test('a run of this agent is stopped with a proof of the operator; without the k
   assert.equal(paths().filter((one) => one === '/exec/cancel').length, 2)
 })
 
-test('the page stops no run of another agent, of a program, or that has ended', async (t) => {
+test('the page does not stop runs of other agents, runs of local programs, or ended runs', async (t) => {
   const key = join(await tempDir(t), 'operator.key')
   await writeFile(key, `${'a'.repeat(64)}\n`)
   const { stop, calls } = stopper(key)
@@ -50,7 +50,7 @@ test('the page stops no run of another agent, of a program, or that has ended', 
   assert.deepEqual(calls, [])
 })
 
-test('the end of a stopped detached run is waited for, and its list is read again', async () => {
+test('after a detached run is stopped, the page waits for its end and reads the list again', async () => {
   const { stop, forgotten, calls } = stopper('/nowhere')
   await stop(going({ detached: true }))
   await forgotten

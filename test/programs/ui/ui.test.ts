@@ -33,7 +33,7 @@ argv = ["true", "<INT>"]
 argv = ["echo", "<ANY...>"]
 `
 
-/** Signs in as a browser would, and answers what asks the page's own calls. */
+/** Signs in as a browser does, and returns a function that makes the calls of the page. */
 const signIn = async (line: string) => {
   const { origin, code } = linkOf(line)
   const post = async (path: string, body: object, session?: { cookie: string; proof: string }) =>
@@ -49,7 +49,7 @@ const signIn = async (line: string) => {
   }
 }
 
-test('without a daemon x0x ui shows what the files of this host say, and ends as it is asked to', async (t) => {
+test('without a daemon, x0x ui shows the files of this machine, and ends on SIGTERM', async (t) => {
   const dir = await tempDir(t)
   const file = join(dir, 'acl.toml')
   await writeFile(file, acl(join(dir, 'exec.log')), { mode: 0o600 })
@@ -65,7 +65,7 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
   assert.deepEqual([about.data_dir, about.agent_id], [paths.dir, null])
   const all = await call<PageJournal>('journal', { journal: 'approvals', event: null, text: null, within_ms: null, from: 0 })
   const eventsIn = ({ rows }: PageJournal): unknown[] => rows.map(({ lines }) => lines.map(({ event }) => event))
-  // A request and its decision are one entry; these two are of different requests.
+  // A request and its decision are one entry. These two lines belong to different requests.
   assert.deepEqual([eventsIn(all), all.more, all.unread, all.problems], [[['approval'], ['question']], false, 1, []])
   const one = await call<PageJournal>('journal', { journal: 'approvals', event: 'question', text: 'q_0', within_ms: null, from: 0 })
   assert.equal(one.total, 1)
@@ -103,7 +103,7 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
   const query = { side: null, result: null, text: '', host: '', within_ms: null, fanout_id: null, from: 0 }
   const runs = await call<PageRuns>('runs', query)
   assert.deepEqual([runs.rows, runs.total], [[], 0])
-  // A missing daemon is told once.
+  // A missing daemon is reported once.
   assert.equal(runs.problems.length, 1)
 
   ui.child.stdin.write('\n')
@@ -113,7 +113,7 @@ test('without a daemon x0x ui shows what the files of this host say, and ends as
   assert.deepEqual(await ui.ended, [143, null])
 })
 
-test('an ACL that no daemon would start with is told of in its place', async (t) => {
+test('the page shows the problem of an ACL that a daemon would refuse', async (t) => {
   const dir = await tempDir(t)
   const file = join(dir, 'acl.toml')
   await writeFile(file, '[exec]\nenabled = true\nunknown = 1\n', { mode: 0o600 })
@@ -124,7 +124,7 @@ test('an ACL that no daemon would start with is told of in its place', async (t)
   assert.deepEqual(pairs, [])
 })
 
-test('flags that make no sense, and a port that is taken, end it with a reason', async (t) => {
+test('x0x ui ends with a reason after wrong flags and if the port is in use', async (t) => {
   const dir = await tempDir(t)
   for (const flags of [['--port', '70000'], ['--port', 'x'], ['--what'], ['--name', '../x'], ['--loopback-ip', '--port', '8700']]) {
     const ui = startUi(t, flags)
@@ -138,7 +138,7 @@ test('flags that make no sense, and a port that is taken, end it with a reason',
   assert.match(second.stderr(), /is in use: leave --port out/)
 })
 
-test('the policy that is shown is of the file that the running daemon reads, wherever that is', async (t) => {
+test('the page shows the policy of the ACL file that the running daemon has loaded', async (t) => {
   const loaded = (): object => ({ loaded_from: join(dir, 'here.toml'), sha256: createHash('sha256').update(text).digest('hex') })
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
     json(response, 200, path === '/diagnostics/exec' ? { ok: true, acl_summary: loaded() } : { ok: true, contacts: [] }),

@@ -29,7 +29,7 @@ const placeOf = async (t: TestContext): Promise<{ dir: string; acl: string }> =>
   return { dir, acl }
 }
 
-test('acl explain --file: tells whether a pair may read or write a path', async (t) => {
+test('acl explain --file says whether a pair may read or write a path', async (t) => {
   const { dir, acl } = await placeOf(t)
   const ids = ['--agent', ALICE, '--machine', LAPTOP]
   const explained = async (...words: string[]) => runCli(['--data-dir', join(dir, 'data'), 'acl', 'explain', acl, ...words])
@@ -48,7 +48,7 @@ test('acl explain --file: tells whether a pair may read or write a path', async 
   assert.equal(grant.root, join(dir, 'files'))
 })
 
-test('acl explain --file: a path that no request can have, and options that exclude each other, are errors', async (t) => {
+test('acl explain --file refuses impossible paths and options that exclude each other', async (t) => {
   const { dir, acl } = await placeOf(t)
   const ids = ['--agent', ALICE, '--machine', LAPTOP]
   for (const [words, why] of [
@@ -66,7 +66,7 @@ test('acl explain --file: a path that no request can have, and options that excl
   }
 })
 
-test('acl check: counts roots of files, and knows the data directory', async (t) => {
+test('acl check counts file roots, and refuses a root that contains the data directory', async (t) => {
   const { dir, acl } = await placeOf(t)
   const { status, stdout } = await runCli(['--data-dir', join(dir, 'data'), 'acl', 'check', acl])
   assert.equal(status, 0, stdout)
@@ -76,7 +76,7 @@ test('acl check: counts roots of files, and knows the data directory', async (t)
   assert.match(inside.stdout, /^problem .*root: contains the data directory/m)
 })
 
-test('acl mine: shows rules of files, and how to use them', async (t) => {
+test('acl mine shows the rules for files, and how to use them', async (t) => {
   const answer = (argvs: string[][]): object => ({
     ok: true,
     request_id: '0192d3a0-0000-7000-8000-000000000001',

@@ -33,7 +33,7 @@ interface Desk {
   readonly connections: DeskConnection[]
 }
 
-/** A desk at which these wait, and where nothing that is decided has any consequence but its answer. */
+/** A fake approval service with these approval requests. It records decisions and has no other effect. */
 const deskOf = async (
   t: TestContext,
   questions: readonly PendingApprovalRequest[],
@@ -59,7 +59,7 @@ const deskOf = async (
   return { dir, asked, connections }
 }
 
-/** As a release wrote it that gave each pattern every program, and one of this release. */
+/** Rows of an older release, in which a pattern covered all programs, and rows of this release. */
 const ALLOWLIST = [
   { pattern: '/usr/bin/*', lastUsedAt: 1, lastUsedCommand: 'rg x', lastResolvedPath: '/usr/bin/rg' },
   { pattern: '/usr/bin/git', lastUsedAt: 0, lastUsedCommand: '', lastResolvedPath: '' },
@@ -67,7 +67,7 @@ const ALLOWLIST = [
   { pattern: '/usr/bin/make', opaque: true },
 ]
 
-test('what waits is shown whole with the time that is left, and as it is with --json', async (t) => {
+test('approvals pending shows each request in full with the time left, and --json lists the requests', async (t) => {
   const { dir } = await deskOf(t, [pendingOf(FIRST), pendingOf(SECOND, { question: questionOf({ argv: ['rm', '-rf', 'a b'] }) })])
   const { status, stdout } = await runCli(['--data-dir', dir, 'approvals', 'pending'])
   assert.equal(status, 0)
@@ -82,7 +82,7 @@ test('what waits is shown whole with the time that is left, and as it is with --
   )
 })
 
-test('without a desk every command is 255 and one line that says what to start', async (t) => {
+test('without an approval service, every command exits with 255 and one line that says what to start', async (t) => {
   const { dir } = await deskOf(t, [])
   const empty = await tempDir(t)
   const { copyFile } = await import('node:fs/promises')
@@ -95,7 +95,7 @@ test('without a desk every command is 255 and one line that says what to start',
   assert.equal((await runCli(['--data-dir', empty, 'exec-mode', 'show', '--agent', 'reviewer'])).status, 255)
 })
 
-test('a decision is about the permit that was shown, and says whole what was decided', async (t) => {
+test('a decision names the permit that was shown, and x0x prints what was decided', async (t) => {
   const { dir, asked } = await deskOf(t, [pendingOf(FIRST), pendingOf(THIRD)])
   const { status, stdout } = await runCli(['--data-dir', dir, 'approvals', 'approve', 'q_abcd'])
   assert.equal(status, 0)
@@ -108,7 +108,7 @@ test('a decision is about the permit that was shown, and says whole what was dec
   assert.equal((JSON.parse(always.stdout) as { grant_id: string }).grant_id, GRANT)
 })
 
-test('an id is at least six characters, one that fits two or none decides nothing', async (t) => {
+test('an ID needs six characters, and an ID that does not match exactly one request is refused', async (t) => {
   const { dir, asked } = await deskOf(t, [pendingOf(FIRST), pendingOf(SECOND)])
   for (const [id, status, text] of [
     ['q_abc', 2, /too short/],
@@ -121,7 +121,7 @@ test('an id is at least six characters, one that fits two or none decides nothin
   assert.ok(!asked.some(({ type }) => type === 'decide'))
 })
 
-test('a question that has another permit than the one that was read is not decided', async (t) => {
+test('an approval request with another permit than the one given with --permit is not decided', async (t) => {
   const { dir, asked } = await deskOf(t, [pendingOf(FIRST)])
   const changed = await runCli(['--data-dir', dir, 'approvals', 'approve', FIRST, '--permit', 'b'.repeat(64)])
   assert.equal(changed.status, 1)
@@ -131,7 +131,7 @@ test('a question that has another permit than the one that was read is not decid
   assert.equal((await runCli(['--data-dir', dir, 'approvals', 'approve', FIRST, '--permit', 'a'.repeat(12)])).status, 0)
 })
 
-test('who is too late is told who decided and how', async (t) => {
+test('an approver who decides too late learns who decided and how', async (t) => {
   const { dir } = await deskOf(t, [pendingOf(FIRST)], {
     decide: { code: 'conflict', message: 'settled', won_by: 'human:page', decision: 'deny' },
   })
@@ -139,7 +139,7 @@ test('who is too late is told who decided and how', async (t) => {
   assert.deepEqual([status, stderr], [1, 'x0x: deny already, by human:page\n'])
 })
 
-test('what is too long to be read whole can be denied and not allowed', async (t) => {
+test('an approval request that is too long to show can be denied but not allowed', async (t) => {
   const { dir, asked } = await deskOf(t, [
     pendingOf(FIRST, { question: questionOf({ argv: ['sh', '-c', 'x'.repeat(MAX_SHOWN_QUESTION)] }) }),
   ])
@@ -152,7 +152,7 @@ test('what is too long to be read whole can be denied and not allowed', async (t
   assert.equal((await runCli(['--data-dir', dir, 'approvals', 'deny', FIRST])).status, 0)
 })
 
-test('times and counts that make no sense are 2 before anything is asked', async (t) => {
+test('invalid times and counts exit with 2 before a decision is sent', async (t) => {
   const { dir, asked } = await deskOf(t, [pendingOf(FIRST)])
   for (const argv of [
     ['allow-always', FIRST, '--for', '8'],
@@ -166,7 +166,7 @@ test('times and counts that make no sense are 2 before anything is asked', async
   assert.ok(!asked.some(({ type }) => type === 'decide'))
 })
 
-test('at a terminal a decision is asked for once more, and only y is one', async (t) => {
+test('at a terminal, x0x asks to confirm a decision, and only y confirms', async (t) => {
   const { dir, asked } = await deskOf(t, [pendingOf(FIRST)])
   for (const [typed, status] of [
     ['n\n', 1],
@@ -185,7 +185,7 @@ test('at a terminal a decision is asked for once more, and only y is one', async
   assert.equal(await cli.status, 0)
 })
 
-test('at a terminal nobody is asked about what was not shown, with --json either', async (t) => {
+test('at a terminal, x0x shows the request before it asks to confirm, even with --json', async (t) => {
   const { dir } = await deskOf(t, [pendingOf(FIRST)])
   const cli = typedCli(['--data-dir', dir, '--json', 'approvals', 'approve', FIRST])
   const before = await cli.until(/[^]*allow this once\? y\/N $/)
@@ -194,7 +194,7 @@ test('at a terminal nobody is asked about what was not shown, with --json either
   assert.equal(await cli.status, 1)
 })
 
-test('grants and patterns are listed, and a grant is taken back by the beginning of its id', async (t) => {
+test('grants and patterns are listed, and the first characters of an ID revoke a grant', async (t) => {
   const grant = {
     id: GRANT,
     grant_sha256: 'a'.repeat(64),
@@ -215,7 +215,7 @@ test('grants and patterns are listed, and a grant is taken back by the beginning
   assert.match(stdout, new RegExp(`${GRANT} {2}reviewer\\\\u202e {2}2 .* 1970-01-02T00:00:00.000Z .* git push\n`))
   assert.match(stdout, /codex {2}\/usr\/bin\/\*\n/)
   assert.match(stdout, /codex {2}\/usr\/bin\/make {2}--opaque\n/)
-  // What a release took that gave each pattern every program: why it does not count, and the line that restores what was meant.
+  // Rows of an older release, where every pattern covered all programs: the reason why they have no effect, and the command to fix them.
   for (const line of [
     "has no effect: /usr/bin/* of codex: it covers whole directories: its last part must name a program, as /usr/bin/df does\n  Try: x0x approvals allowlist remove codex '/usr/bin/*' && x0x approvals allowlist add codex /usr/bin/rg --opaque\n",
     'has no effect: /usr/bin/git of codex: git can start other programs, so codex could run anything with it\n  Try: x0x approvals allowlist add codex /usr/bin/git --opaque\n',
@@ -226,7 +226,7 @@ test('grants and patterns are listed, and a grant is taken back by the beginning
   assert.deepEqual(asked.at(-1), { type: 'revoke', grant_id: GRANT, id: 2 })
 })
 
-test('a pattern is given to an agent and taken back', async (t) => {
+test('approvals allowlist adds a pattern for an agent and removes it', async (t) => {
   const { dir, asked } = await deskOf(t, [], { allowlist_add: {}, allowlist_remove: {} })
   const allowlist = async (...words: string[]) => runCli(['--data-dir', dir, 'approvals', 'allowlist', ...words])
   const { status, stdout } = await allowlist('add', 'reviewer', '/usr/bin/df')
@@ -243,7 +243,7 @@ test('a pattern is given to an agent and taken back', async (t) => {
   )
 })
 
-test('a pattern for programs that may run others is refused with what it means and the line to paste, and one for directories always', async (t) => {
+test('a pattern for opaque programs needs --opaque, and one for whole directories is always refused', async (t) => {
   const { dir, asked } = await deskOf(t, [], { allowlist_add: {} })
   const add = async (...words: string[]) => runCli(['--data-dir', dir, 'approvals', 'allowlist', 'add', 'reviewer', ...words])
   for (const pattern of ['/usr/bin/git', '/usr/bin/make', '/usr/bin/apt-cache', '/usr/bin/py*', '~/bin/ls', '/usr/bin/no-such-program']) {
@@ -274,7 +274,7 @@ test('a pattern for programs that may run others is refused with what it means a
   assert.deepEqual(asked, [])
 })
 
-test('a pattern with brackets or braces is refused where no such file is, and a row of a store that has one is named', async (t) => {
+test('a pattern with brackets or braces is refused if no such file exists, and list names stored ones', async (t) => {
   const place = await realpath(await tempDir(t))
   const store = { version: 1, agents: { codex: { allowlist: [{ pattern: '/usr/bin/[a-z]*', opaque: true }] } } }
   const { dir, asked } = await deskOf(t, [], { allowlist_add: {}, grants: { grants: [] }, store })
@@ -291,7 +291,7 @@ test('a pattern with brackets or braces is refused where no such file is, and a 
   assert.match(stdout, /has no effect: \/usr\/bin\/\[a-z\]\* of codex: brackets and braces are not wildcards/)
 })
 
-test('a pattern behind a link is refused with the path that counts, and a row of a store that has one is named', async (t) => {
+test('a pattern that contains a link is refused with the resolved path, and list names stored ones', async (t) => {
   const target = await realpath(await tempDir(t))
   const link = join(await realpath(await tempDir(t)), 'link')
   await symlink(target, link)
@@ -312,12 +312,12 @@ test('a pattern behind a link is refused with the path that counts, and a row of
   assert.equal((await add(join(target, 'tool'))).status, 0)
 })
 
-test('a window at a terminal shows the oldest question, and a key decides about it once it could be read', async (t) => {
+test('approvals watch shows the oldest request, and accepts keys only after it could be read', async (t) => {
   const desk = await deskOf(t, [pendingOf(SECOND, { asked_at_ms: 2 }), pendingOf(FIRST, { asked_at_ms: 1 })])
   const cli = typedCli(['--data-dir', desk.dir, 'approvals', 'watch', '--bell'])
   await cli.until(new RegExp(`${FIRST}\n[^]*permit`))
   assert.ok(cli.isRaw())
-  // Typed before anything could be read, and pasted: neither decides.
+  // Keys that arrive before the text could be read, and pasted keys, are ignored.
   cli.type('a')
   cli.type('aa')
   await cli.until(new RegExp(BELL))
@@ -337,7 +337,7 @@ test('a window at a terminal shows the oldest question, and a key decides about 
   assert.equal(desk.asked.filter(({ type }) => type === 'decide').length, 2)
 })
 
-test('a notice at a terminal says who asks for what, once for each question, and nothing in it is obeyed', async (t) => {
+test('a terminal notice names requester and command once per request, without control characters', async (t) => {
   const asker = { kind: 'local', label: 'a\u001b]0;x\u0007b' } as const
   const desk = await deskOf(t, [pendingOf(FIRST, { question: questionOf({ asker }) })])
   const cli = typedCli(['--data-dir', desk.dir, 'approvals', 'watch', '--notify'])
@@ -349,7 +349,7 @@ test('a notice at a terminal says who asks for what, once for each question, and
   assert.match(notices[0]!, new RegExp(`^x0x: a command needs your approval: a\\?\\]0,x\\?b requests /[ -~]+${BELL}${BELL}`))
 })
 
-test('a notice goes to the desktop by notify-send as it is written, and the terminal then has none', async (t) => {
+test('with notify-send, the notice goes to the desktop as plain text and not to the terminal', async (t) => {
   const asker = { kind: 'local', label: '<b>$(id)\u001b]0;x\u0007' } as const
   const desk = await deskOf(t, [pendingOf(FIRST, { question: questionOf({ asker }) })])
   const bin = await tempDir(t)
@@ -370,7 +370,7 @@ test('a notice goes to the desktop by notify-send as it is written, and the term
   assert.ok(!cli.text().includes('\u001b]9;'))
 })
 
-test('a question that the desk would not take a decision about still waits in the window', async (t) => {
+test('a request stays open in approvals watch if the approval service refuses the decision', async (t) => {
   const refused = { code: 'rate_limited', message: 'too many lines' }
   const { dir, asked } = await deskOf(t, [pendingOf(FIRST)], { decide: refused })
   const cli = typedCli(['--data-dir', dir, 'approvals', 'watch'])
@@ -385,7 +385,7 @@ test('a question that the desk would not take a decision about still waits in th
   assert.equal(await cli.status, 0)
 })
 
-test('a window tells what others decided, what is new, and how many wait', async (t) => {
+test('approvals watch shows decisions of others, new requests, floods and the number of open requests', async (t) => {
   const desk = await deskOf(t, [pendingOf(FIRST)])
   const cli = typedCli(['--data-dir', desk.dir, 'approvals', 'watch'])
   await cli.until(/a once/)
@@ -399,7 +399,7 @@ test('a window tells what others decided, what is new, and how many wait', async
   await cli.until(/40 requests denied: too many at once/)
   connection?.send({ type: 'settled', question_id: FIRST, decision: 'allow', by: 'human:page\u001b[2J' })
   await cli.until(/allow, by human:page\\x1b\[2J: q_abcdef/)
-  // What always asks is not allowed for ever.
+  // A command that always needs approval cannot be allowed for ever.
   await cli.until(/publishes[^]*s {2}a once {2}d deny/)
   cli.type('A')
   cli.type('s')
@@ -411,7 +411,7 @@ test('a window tells what others decided, what is new, and how many wait', async
   assert.equal(await cli.status, 0)
 })
 
-test('a window goes on with the desk that comes after', async (t) => {
+test('approvals watch connects again after the approval service closes the connection', async (t) => {
   const desk = await deskOf(t, [pendingOf(FIRST)])
   const cli = typedCli(['--data-dir', desk.dir, 'approvals', 'watch'])
   await cli.until(/a once/)
@@ -422,7 +422,7 @@ test('a window goes on with the desk that comes after', async (t) => {
   assert.equal(await cli.status, 0)
 })
 
-test('without a terminal a window is lines, or JSON, and decides nothing', async (t) => {
+test('without a terminal, approvals watch prints lines or JSON and accepts no decision', async (t) => {
   const desk = await deskOf(t, [pendingOf(FIRST)])
   for (const [flags, pattern] of [
     [[], new RegExp(`^${FIRST} {3}x0x approvals approve\\|deny ${FIRST}\nasked by[^]*${FIRST} {3}deny, by human:page\n$`)],
@@ -449,7 +449,7 @@ test('without a terminal a window is lines, or JSON, and decides nothing', async
 
 const NONE = { host: null, security: null, ask: null, node: null, elevated: null }
 
-test('modes are set by words, changed one by one, saved and taken back', async (t) => {
+test('exec-mode sets, changes, saves and removes single modes', async (t) => {
   const set = { ...NONE, host: 'gateway', ask: 'always' }
   const { dir, asked } = await deskOf(t, [], {
     modes_get: { session: set, security: 'deny', ask: 'on-miss', ask_fallback: 'deny' },
@@ -483,7 +483,7 @@ test('modes are set by words, changed one by one, saved and taken back', async (
   assert.deepEqual(changed('modes_save'), { type: 'modes_save', agent: 'reviewer', row: { security: null, ask: 'always' }, id: 2 })
 })
 
-test('a mode that is none, and nobody whose mode it is, are 2', async (t) => {
+test('an unknown mode and a missing agent exit with 2', async (t) => {
   const { dir, asked } = await deskOf(t, [])
   for (const argv of [
     ['set', 'host=moon', '--agent', 'a'],
@@ -496,7 +496,7 @@ test('a mode that is none, and nobody whose mode it is, are 2', async (t) => {
   assert.deepEqual(asked, [])
 })
 
-test('what the desk does not offer is not asked for: nothing is sent to it, and the line that would do is told', async (t) => {
+test('a decision that the request does not offer is not sent, and x0x prints the command to use', async (t) => {
   const { dir, asked } = await deskOf(t, [pendingOf(FIRST, { decisions: ['allow_once', 'deny'] })])
   const shown = await runCli(['--data-dir', dir, 'approvals', 'pending'])
   assert.match(shown.stdout, /left, then it is denied; it can be allowed only once\n/)
@@ -506,7 +506,7 @@ test('what the desk does not offer is not asked for: nothing is sent to it, and 
   assert.ok(!asked.some(({ type }) => type === 'decide'))
 })
 
-test('no command sets anything for an agent "*"', async (t) => {
+test('no command changes settings for an agent "*"', async (t) => {
   const { dir } = await deskOf(t, [])
   const tried = async (...words: string[]) => runCli(['--data-dir', dir, ...words])
   const added = await tried('approvals', 'allowlist', 'add', '*', '/usr/bin/df')

@@ -14,7 +14,7 @@ const uploadOf = (words: readonly string[], fanout = false): UploadOrder => {
   return order
 }
 
-test('an expression for several hosts, or an option of a fan-out, makes an upload a fan-out', () => {
+test('an upload to a host expression, or with an option of fan-outs, is a fan-out', () => {
   for (const host of ['web[1-20]', '@db', 'role=web', 'web1,web2']) {
     const order = uploadOf(['app.tar', `${host}:/srv/app/`])
     assert.deepEqual([order.host, order.isFanout, order.destination.path], [host, true, '/srv/app'])
@@ -23,13 +23,13 @@ test('an expression for several hosts, or an option of a fan-out, makes an uploa
   assert.equal(uploadOf(['app.tar', 'bob:/srv'], true).isFanout, true)
 })
 
-test('a download from several hosts, and standard input for them, are refused', () => {
+test('downloads from several hosts are refused, and so is standard input as a source for them', () => {
   assert.throws(() => copyOrderOf(['web[1-3]:/a', '.'], PLAIN), /a download is from one/)
   assert.throws(() => copyOrderOf(['bob:/a', '.'], { ...PLAIN, fanout: true }), /no options of a fan-out/)
   assert.throws(() => copyOrderOf(['-', '@db:/a'], PLAIN), /standard input cannot be copied to several hosts/)
 })
 
-test('a ledger has the whole command, from any directory', () => {
+test('the ledger stores the complete command, which can be repeated from any directory', () => {
   for (const [words, argv] of [
     [
       ['app.tar', '/x/y:z', '@db:/srv/'],
@@ -49,7 +49,7 @@ test('a ledger has the whole command, from any directory', () => {
     assert.throws(() => readCopyCommand(argv), { code: 'bad_request' }, argv.join(' '))
 })
 
-test('a retry of copies asks every host without success', () => {
+test('a retry of copies asks every host that did not succeed', () => {
   const state = new LedgerState()
   const ends = [hostEnd('a'), hostEnd('b', { code: 1 }), denied('c'), unknown('d')]
   const head = { version: 1, fanout_id: hostEnd('a').request_id!, at: '', argv: ['@cp'], stdin_bytes: 0, stdin_sha256: null }

@@ -10,7 +10,7 @@ const order = (words: readonly string[], over: { recursive?: boolean; json?: boo
 const remote = (host: string, path: string, slash = false) => ({ kind: 'remote', host, path, slash })
 const local = (path: string, slash = false) => ({ kind: 'local', path, slash })
 
-test('the side with HOST:/PATH gives the direction', () => {
+test('the position of HOST:/PATH decides the direction of a copy', () => {
   assert.deepEqual(order(['a', './b:c', 'bob:/srv/']), {
     direction: 'upload',
     host: 'bob',
@@ -28,7 +28,7 @@ test('the side with HOST:/PATH gives the direction', () => {
   assert.deepEqual(order(['bob:/a', '-']).destination, { kind: 'stream' })
 })
 
-test('a colon after a slash belongs to a local path, and one in a remote path to that', () => {
+test('a colon after a slash is part of the path, on both sides', () => {
   assert.deepEqual(order(['/a:b', 'bob:/c:d']), {
     direction: 'upload',
     host: 'bob',
@@ -38,7 +38,7 @@ test('a colon after a slash belongs to a local path, and one in a remote path to
   })
 })
 
-test('remote paths lose what they do not need', () => {
+test('remote paths are normalized', () => {
   for (const [word, path, slash] of [
     ['bob:/', '/', true],
     ['bob:/a//b', '/a/b', false],
@@ -61,7 +61,7 @@ const refusal = (work: () => unknown): string => {
   return assert.fail('it was accepted')
 }
 
-test('what makes no sense is refused, with what to do', () => {
+test('wrong combinations of places are refused, with the next step', () => {
   for (const [words, text] of [
     [[], /give a source and a destination\nTry: x0x cp/],
     [['a'], /give a source/],

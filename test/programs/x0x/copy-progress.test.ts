@@ -24,7 +24,7 @@ const progressOn = (isTTY: boolean, more: { quiet?: boolean; off?: boolean } = {
   return { written, clock, progress: new CopyProgress({ stderr, clock }, { off, quiet, host: 'bob' }) }
 }
 
-test('on a terminal, the line of a copy counts down while a file waits for an approval', async () => {
+test('on a terminal, the progress line counts down while a file waits for approval', async () => {
   const { written, clock, progress } = progressOn(true)
   progress.start({ files: 2, bytes: 100 })
   await clock.advance(600)
@@ -42,7 +42,7 @@ test('on a terminal, the line of a copy counts down while a file waits for an ap
   assert.deepEqual([written.at(-1), clock.pending], ['\r\u001b[K', 0])
 })
 
-test('a directory that waits before the copy has its line, and leaves none', async () => {
+test('a directory that waits for approval before the copy gets a line, which is erased afterwards', async () => {
   const { written, clock, progress } = progressOn(true)
   progress.waits('/srv/app/dir', STATE)
   assert.match(written.at(-1) ?? '', /x0x: dir: waiting for approval/)
@@ -50,7 +50,7 @@ test('a directory that waits before the copy has its line, and leaves none', asy
   assert.deepEqual([written.at(-1), clock.pending], ['\r\u001b[K', 0])
 })
 
-test('elsewhere each wait is one line, in which a name cannot control the terminal, and --quiet says none', () => {
+test('without a progress line, each wait prints one escaped line, and --quiet prints none', () => {
   for (const { written, progress } of [progressOn(false), progressOn(true, { off: true })]) {
     progress.waits('/srv/a\u001b[2J', STATE)
     progress.waits('/srv/a\u001b[2J', null)

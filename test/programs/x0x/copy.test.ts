@@ -15,11 +15,11 @@ import { FakeFileTarget, MTIME, sha256Of } from '../../support/fake-file-target.
 import { AGENT, TOKEN, startDoor } from '../../support/rest-server.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-// The command line against the real routes and the real engine. Only the target is a fake.
+// Runs the command line against the real routes and the real engine. Only the target is a fake.
 
 interface Stage {
   readonly target: FakeFileTarget
-  /** A directory of this machine. */
+  /** A directory on this machine. */
   readonly here: string
   cli(argv: readonly string[], options?: InProcessOptions): Promise<InProcess>
 }
@@ -46,7 +46,7 @@ const stageOf = async (t: TestContext): Promise<Stage> => {
 
 const SILENT = { status: 0, stdout: '', stderr: '' }
 
-test('one file is copied in both directions, under the name that is given', async (t) => {
+test('cp copies one file in both directions, under the given name', async (t) => {
   const { target, here, cli } = await stageOf(t)
   await writeFile(join(here, 'a'), 'hello')
   assert.deepEqual(await cli(['cp', join(here, 'a'), 'bob:/srv']), SILENT)
@@ -65,7 +65,7 @@ test('one file is copied in both directions, under the name that is given', asyn
   assert.deepEqual((await readdir(join(here, 'into'))).toSorted(), ['a', 'b'])
 })
 
-test('a destination with a slash is a directory, which is made', async (t) => {
+test('a destination with a trailing slash is a directory, and cp creates it', async (t) => {
   const { target, here, cli } = await stageOf(t)
   await writeFile(join(here, 'a'), 'hello')
   assert.deepEqual(await cli(['cp', join(here, 'a'), 'bob:/srv/new/']), SILENT)
@@ -83,7 +83,7 @@ test('a destination with a slash is a directory, which is made', async (t) => {
   }
 })
 
-test('without -p a new file has the bits that the umask leaves, and an existing one keeps its own', async (t) => {
+test('without -p, a new file gets the mode that the umask leaves, and an existing file keeps its mode', async (t) => {
   const { target, here, cli } = await stageOf(t)
   target.files.set('/srv/a', Buffer.from('new'))
   target.falsify = ({ op }, output) => (op === 'stat' ? Buffer.from(output.toString().replace('"mode":420', '"mode":2541')) : output)
@@ -109,7 +109,7 @@ test('without -p a new file has the bits that the umask leaves, and an existing 
   )
 })
 
-test('a link to a file is written through, and a device is not replaced', async (t) => {
+test('cp writes through a link to a file, and does not replace a device', async (t) => {
   const { target, here, cli } = await stageOf(t)
   target.files.set('/srv/a', Buffer.from('new'))
   await writeFile(join(here, 'real'), 'old')
@@ -121,7 +121,7 @@ test('a link to a file is written through, and a device is not replaced', async 
   assert.ok((await stat('/dev/null')).isCharacterDevice())
 })
 
-test('a tree is copied with its empty directories, and links are skipped', async (t) => {
+test('cp -r copies a tree with its empty directories, and skips links', async (t) => {
   const { target, here, cli } = await stageOf(t)
   await mkdir(join(here, 'tree/deep/er'), { recursive: true })
   await mkdir(join(here, 'tree/empty'))
@@ -142,7 +142,7 @@ test('a tree is copied with its empty directories, and links are skipped', async
   assert.match(directory.stderr, /^x0x: bob:\/srv\/tree: is a directory \(EISDIR\)\n {5}Try: x0x .*cp -r\n$/)
 })
 
-test('each file that fails has one line, the others go on, and --json has an object for each', async (t) => {
+test('each failed file prints one line, the other files are copied, and --json prints one object per file', async (t) => {
   const { target, here, cli } = await stageOf(t)
   target.files.set('/srv/a', Buffer.from('a'))
   const { status, stdout, stderr } = await cli(['cp', '--json', 'bob:/srv/none', 'bob:/srv/a', here])
@@ -163,7 +163,7 @@ test('each file that fails has one line, the others go on, and --json has an obj
   assert.deepEqual([local.status, local.stderr], [1, `x0x: ${here}/nothing: no such file or directory (ENOENT)\n`])
 })
 
-test('a denial says what that of a command says, and is 255; so is an agent that is not known', async (t) => {
+test('a denial and an unknown agent exit with 255 and the reason', async (t) => {
   const { target, here, cli } = await stageOf(t)
   target.judge = () => ({ denial_reason: 'argv_not_allowed' })
   for (const words of [
@@ -180,7 +180,7 @@ test('a denial says what that of a command says, and is 255; so is an agent that
   assert.deepEqual([none.status, /cannot connect to x0xd/.test(none.stderr)], [255, true])
 })
 
-test('an upload to an agent that allows writing alone looks, asks once whether it may write, and writes', async (t) => {
+test('with write permission only, an upload checks the destination, asks once and writes', async (t) => {
   const { target, here, cli } = await stageOf(t)
   await writeFile(join(here, 'a'), 'hello')
   target.judge = (command) => (changesFiles(command) ? null : { denial_reason: 'argv_not_allowed' })
@@ -198,7 +198,7 @@ test('an upload to an agent that allows writing alone looks, asks once whether i
   assert.deepEqual(both.toSorted(), [...into, 'write /srv/b'].toSorted())
 })
 
-test('a denied upload is denied for what it needs, and once for all of its files', async (t) => {
+test('a denied upload names the write access that it needs, once for all files', async (t) => {
   const { target, here, cli } = await stageOf(t)
   const names = Array.from({ length: 30 }, (_, index) => join(here, `${index}`))
   for (const name of names) await writeFile(name, 'hello')
@@ -211,7 +211,7 @@ test('a denied upload is denied for what it needs, and once for all of its files
   }
 })
 
-test('a directory without a slash is not copied to a place that cannot be read', async (t) => {
+test('a directory is not copied to an unreadable place unless the destination ends with a slash', async (t) => {
   const { target, here, cli } = await stageOf(t)
   await mkdir(join(here, 'site'))
   target.judge = (command) => (changesFiles(command) ? null : { denial_reason: 'argv_not_allowed' })
@@ -224,7 +224,7 @@ test('a directory without a slash is not copied to a place that cannot be read',
   )
 })
 
-test('an interrupted copy keeps its parts, says so, and goes on from them', async (t) => {
+test('an interrupted copy keeps its partial files, says so, and continues from them', async (t) => {
   const { target, here, cli } = await stageOf(t)
   const content = randomBytes(2 * FILE_CHUNK_BYTES + 5)
   target.files.set('/srv/large', content)
@@ -232,7 +232,7 @@ test('an interrupted copy keeps its parts, says so, and goes on from them', asyn
   let interrupt: (signal: NodeJS.Signals) => void = () => undefined
   target.before = async (command) => {
     if (command.op !== 'read' || command.offset !== 2 * FILE_CHUNK_BYTES) return
-    // The first chunks must be on the disk.
+    // The first chunks must be on disk.
     while ((await stat(join(here, '.large.x0x-part'))).size < FILE_CHUNK_BYTES) await new Promise((resolve) => setTimeout(resolve, 5))
     interrupt('SIGINT')
     await new Promise((resolve) => setTimeout(resolve, 50))
@@ -257,7 +257,7 @@ test('an interrupted copy keeps its parts, says so, and goes on from them', asyn
   assert.ok((await readFile(join(here, 'large'))).equals(content))
 })
 
-test('a part of another version, of another file or with other bytes is not continued', async (t) => {
+test('a partial file of another version or source, or with other content, is not used', async (t) => {
   const { target, here, cli } = await stageOf(t)
   const content = randomBytes(FILE_CHUNK_BYTES + 5)
   target.files.set('/srv/large', content)
@@ -277,7 +277,7 @@ test('a part of another version, of another file or with other bytes is not cont
   const mixed = await copy()
   assert.deepEqual([mixed.status, /SHA-256 of the copy differs/.test(mixed.stderr)], [1, true], mixed.stderr)
   assert.deepEqual(await copy(), SILENT)
-  // A link in a directory of all users leads to a file of another.
+  // In a directory that all users share, a link can lead to the file of another user.
   await writeFile(join(here, 'victim'), 'x'.repeat(1_000))
   await symlink('victim', part)
   await writeFile(`${part}.json`, JSON.stringify(note))
@@ -285,7 +285,7 @@ test('a part of another version, of another file or with other bytes is not cont
   assert.equal(await readFile(join(here, 'victim'), 'utf8'), 'x'.repeat(1_000))
 })
 
-test('a whole part of a version that is gone is not continued, and a part that is no file of this user is none', async (t) => {
+test('a complete partial file of an old version is not used, and a named pipe as its record is ignored', async (t) => {
   const { target, here, cli } = await stageOf(t)
   const content = randomBytes(FILE_CHUNK_BYTES + 5)
   target.files.set('/srv/large', content)
@@ -296,13 +296,13 @@ test('a whole part of a version that is gone is not continued, and a part that i
   await writeFile(`${part}.json`, JSON.stringify(note))
   assert.deepEqual(await cli(['cp', 'bob:/srv/large', join(here, 'large')]), SILENT)
   assert.ok((await readFile(join(here, 'large'))).equals(content))
-  // Reading a pipe would wait for ever.
+  // Reading a named pipe would block forever.
   await writeFile(part, content.subarray(0, 1_000))
   spawnSync('mkfifo', [`${part}.json`])
   assert.deepEqual(await cli(['cp', 'bob:/srv/large', join(here, 'large')]), SILENT)
 })
 
-test('a foreign name or content never reaches a terminal as control characters', async (t) => {
+test('file names and contents from the target reach a terminal without control characters', async (t) => {
   const { target, here, cli } = await stageOf(t)
   const evil = 'a\u001b]52;c;ZXZpbA==\u0007b'
   target.directories.add('/srv/tree')
@@ -320,7 +320,7 @@ test('a foreign name or content never reaches a terminal as control characters',
   assert.equal((await cli(['cp', 'bob:/srv/evil', '-'])).stdout, `log ${evil}\n`)
 })
 
-test('an upload goes on with what the agent has', async (t) => {
+test('an interrupted upload continues from the bytes that the target has', async (t) => {
   const { target, here, cli } = await stageOf(t)
   const content = randomBytes(2 * FILE_CHUNK_BYTES + 5)
   await writeFile(join(here, 'large'), content)
@@ -337,7 +337,7 @@ test('an upload goes on with what the agent has', async (t) => {
   assert.ok(target.files.get('/srv/large')!.equals(content))
 })
 
-test('standard input and output are files too', async (t) => {
+test('standard input can be the source of a copy and standard output its destination', async (t) => {
   const { target, cli } = await stageOf(t)
   assert.deepEqual(await cli(['cp', '-', 'bob:/srv/in'], { stdin: 'typed' }), SILENT)
   assert.equal(target.files.get('/srv/in')?.toString(), 'typed')
@@ -346,7 +346,7 @@ test('standard input and output are files too', async (t) => {
   assert.deepEqual([into.status, /is a directory/.test(into.stderr)], [2, true])
 })
 
-test('a listing has names, or all that is known, and a file lists itself', async (t) => {
+test('ls prints names, or all attributes with -l, and lists a file by itself', async (t) => {
   const { target, cli } = await stageOf(t)
   target.directories.add('/srv/dir')
   target.files.set('/srv/b\nc', Buffer.alloc(1_234))
@@ -367,7 +367,7 @@ test('a listing has names, or all that is known, and a file lists itself', async
   assert.deepEqual([cut.status, cut.stderr], [1, 'x0x: bob:/srv: the agent left 3 entries out\n'])
 })
 
-test('a terminal gets a line at the end, and -q nothing', async (t) => {
+test('cp ends with one line of statistics on a terminal, and is silent with -q', async (t) => {
   const { target, here, cli } = await stageOf(t)
   target.files.set('/srv/a', Buffer.alloc(2_048))
   const { status, stderr } = await cli(['cp', 'bob:/srv/a', join(here, 'a')], { terminal: true })

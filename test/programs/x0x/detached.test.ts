@@ -60,7 +60,7 @@ const output = (type: 'stdout' | 'stderr', offset: number, text: string) => ({
   data_b64: Buffer.from(text, 'latin1').toString('base64'),
 })
 
-test('a detached command prints its id alone, and what to type next beside it', async (t) => {
+test('exec --detach prints only the ID on standard output, and the next command on standard error', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, ...run() }))
   const argv = [
     '--data-dir',
@@ -91,7 +91,7 @@ test('a detached command prints its id alone, and what to type next beside it', 
   assert.ok(checkOperatorProof(Buffer.from('8'.repeat(64), 'hex'), RUN_OPERATION, Buffer.from(body), proof, Date.now()))
 })
 
-test('what the ACL over there has cut is said', async (t) => {
+test('exec --detach warns if the ACL of the target limits lifetime or output', async (t) => {
   const kept = { bytes_kept: 0, bytes_dropped: 0, keep_bytes: 20, lifetime_left_ms: 59_990, kept_for_ms: null }
   const { dir } = await fakeDaemon(t, (_request, response) =>
     json(response, 200, { ok: true, ...run({ lifetime_ms: 600_000, keep_bytes: 1024, kept }) }),
@@ -102,7 +102,7 @@ test('what the ACL over there has cut is said', async (t) => {
   assert.match(stderr, /^x0x: warning: the target keeps only 20 bytes of its output \(max_detach_output_bytes\)$/m)
 })
 
-test('quiet prints the id alone, json the whole answer', async (t) => {
+test('with --quiet, exec --detach prints only the ID, and with --json the whole answer', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, ...run() }))
   const quiet = await runCli(['--data-dir', dir, '-q', 'exec', 'bob', '--detach', '--', 'make'])
   assert.deepEqual([quiet.stdout, quiet.stderr], [`${RUN_ID}\n`, ''])
@@ -111,7 +111,7 @@ test('quiet prints the id alone, json the whole answer', async (t) => {
   assert.equal(whole.stderr, '')
 })
 
-test('a denial of a detached command is 255, with the reason and what to do', async (t) => {
+test('a denied detached command exits with 255, the reason and the next step', async (t) => {
   const outcome = runOutcome({ ok: false, code: null, denial_reason: 'argv_not_allowed' })
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
     json(response, 200, path === '/agent' ? { agent_id: AGENT, machine_id: AGENT } : { ...outcome, stdout_b64: '', stderr_b64: '' }),
@@ -121,7 +121,7 @@ test('a denial of a detached command is 255, with the reason and what to do', as
   assert.match(stderr, /^x0x: bob denied "make" \(argv_not_allowed\): .*\n {5}Try: x0x --data-dir \S+ acl mine bob\n/)
 })
 
-test('where it may have started, it is said how to find out', async (t) => {
+test('if the command may have started, x0x says how to find out', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) =>
     json(response, 504, { ok: false, error: 'timeout', message: 'no answer', data: { may_run: true } }),
   )
@@ -130,7 +130,7 @@ test('where it may have started, it is said how to find out', async (t) => {
   assert.match(stderr, /Try: x0x --data-dir \S+ runs --refresh {3}\(whether [0-9a-f-]{36} started\)/)
 })
 
-test('lines that make no sense are 2', async () => {
+test('invalid command lines exit with 2', async () => {
   for (const argv of [
     ['exec', 'bob', '--detach'],
     ['runs', 'cancel', RUN_ID, '--session', 'night'],
@@ -158,7 +158,7 @@ test('lines that make no sense are 2', async () => {
   }
 })
 
-test('what was left is shown from the byte on that was asked for, each stream to its own, and ends as the command did', async (t) => {
+test('attach requests output from the given byte, writes stderr, and exits like the command', async (t) => {
   const { dir, seen } = await fakeDaemon(t, ({ path }, response) =>
     path.includes('/output')
       ? lines(response, STATE, output('stdout', 3, 'a\xff\0'), output('stderr', 6, 'err'), output('stdout', 9, 'b'), {
@@ -175,7 +175,7 @@ test('what was left is shown from the byte on that was asked for, each stream to
   assert.equal(parts.length, 0)
 })
 
-test('the beginning of an id is enough where one run begins so', async (t) => {
+test('the first characters of a run ID are enough if they match one run', async (t) => {
   const { dir, seen } = await fakeDaemon(t, ({ path }, response) =>
     path === '/runs'
       ? json(response, 200, { ok: true, runs: [run(), run({ request_id: OTHER_ID }), run({ request_id: THIRD_ID })] })
@@ -184,7 +184,7 @@ test('the beginning of an id is enough where one run begins so', async (t) => {
   const attach = async (id: string) => runCli(['--data-dir', dir, 'attach', id])
   assert.equal((await attach(THIRD_ID.slice(0, 9))).status, 5)
   assert.match(seen.at(-1)?.path ?? '', new RegExp(`^/runs/${THIRD_ID}/output`))
-  // Any other number may be the command's.
+  // Any other number could be the status of the command.
   assert.equal((await attach(RUN_ID.slice(0, -2))).status, 255)
   assert.match((await attach(RUN_ID.slice(0, -2))).stderr, new RegExp(`2 runs match .*\\n.*${RUN_ID}, ${OTHER_ID}`))
   const none = await attach('0000')
@@ -192,7 +192,7 @@ test('the beginning of an id is enough where one run begins so', async (t) => {
   assert.match(none.stderr, /no detached run matches "0000"\n {5}Try: x0x --data-dir \S+ runs/)
 })
 
-test('Ctrl-C leaves it, cancels nothing, and says from which byte to go on', async (t) => {
+test('Ctrl-C ends attach without cancelling the run, and x0x prints the byte to continue from', async (t) => {
   const { dir, seen } = await fakeDaemon(t, ({ path }, response) => {
     if (!path.includes('/output')) return json(response, 200, { ok: true, ...run() })
     response.writeHead(200, { 'content-type': 'application/x-ndjson' })
@@ -211,7 +211,7 @@ test('Ctrl-C leaves it, cancels nothing, and says from which byte to go on', asy
   assert.ok(!seen.some(({ path }) => path.includes('cancel')))
 })
 
-test('a daemon that goes away in the middle is asked again, from the byte behind the last that was shown', async (t) => {
+test('attach reconnects to a daemon that disappears, and continues after the last byte shown', async (t) => {
   const asked: string[] = []
   const { dir } = await fakeDaemon(t, ({ path }, response) => {
     if (!path.includes('/output')) return json(response, 200, { ok: true, ...run() })
@@ -230,7 +230,7 @@ test('a daemon that goes away in the middle is asked again, from the byte behind
   assert.deepEqual(asked, ['from=0&follow=true', 'from=5&follow=true', 'from=5&follow=true'])
 })
 
-test('an end without an Exit, and an error in the middle, are 255 and say so', async (t) => {
+test('attach exits with 255 and the cause after an error or an end without an exit status', async (t) => {
   for (const [last, says] of [
     [{ type: 'end', request_id: RUN_ID, state: 'lost', from: 0, next: 2 }, /^x0x: lost: .*\n {5}Try, on bob: x0x audit tail {3}\(request /],
     [{ type: 'end', request_id: RUN_ID, state: 'expired', from: 0, next: 2 }, /^x0x: expired: .* ends at byte 2\n$/],
@@ -248,7 +248,7 @@ test('an end without an Exit, and an error in the middle, are 255 and say so', a
   }
 })
 
-test('without following, what there is is shown, and where to go on', async (t) => {
+test('attach --no-follow shows the available output and says how to continue', async (t) => {
   const { dir, seen } = await fakeDaemon(t, ({ path }, response) =>
     path.includes('/output')
       ? lines(response, STATE, output('stdout', 0, 'hello'), { type: 'end', request_id: RUN_ID, state: 'running', from: 0, next: 5 })
@@ -262,7 +262,7 @@ test('without following, what there is is shown, and where to go on', async (t) 
   assert.equal(seen.at(-1)?.path, `/runs/${RUN_ID}/output?from=0&follow=false`)
 })
 
-test('runs are a table with what became of each, and nothing of a foreign text is obeyed', async (t) => {
+test('runs prints a table with the state of each run, and escapes control characters', async (t) => {
   const runs = [
     run({ argv: ['printf', '\u001b[31m'] }),
     run({ request_id: OTHER_ID, agent: null, state: 'ended', code: 3, problem: { error: 'peer_unreachable', message: 'x' } }),
@@ -283,7 +283,7 @@ test('runs are a table with what became of each, and nothing of a foreign text i
 
 const waited = (over: Partial<WaitedRun> = {}): WaitedRun => ({ ...run({ state: 'ended', code: 0 }), over: true, outcome: null, ...over })
 
-test('the exit status of one is that of x0x exec, of several the worst of what became of them', () => {
+test('the wait status of one run is that of x0x exec, and that of several runs the worst one', () => {
   const [well, failed] = [waited(), waited({ code: 2 })]
   const denied = waited({ code: null, denial_reason: 'approval_denied' })
   const lost = waited({ code: null, state: 'lost' })
@@ -304,7 +304,7 @@ test('the exit status of one is that of x0x exec, of several the worst of what b
   assert.equal(stateText(denied), 'ended approval_denied')
 })
 
-test('waiting for one says its end as x0x exec does; for several, in a table', async (t) => {
+test('runs wait reports one run like x0x exec, and several runs in a table', async (t) => {
   const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
     if (path !== '/runs/wait') return json(response, 200, { ok: true, ...run({ request_id: path.split('/')[2]! }) })
     const { request_ids } = JSON.parse(body) as { request_ids: string[] }
@@ -318,7 +318,7 @@ test('waiting for one says its end as x0x exec does; for several, in a table', a
   assert.equal(two.stdout.match(/ended SIGTERM/g)?.length, 2)
 })
 
-test('output that a cap cut is said by wait and attach, also with --quiet and --json', async (t) => {
+test('wait and attach report output cut by a limit, even with --quiet and --json', async (t) => {
   const outcome = runOutcome({ truncated: true, warnings: ['stdout_cap_hit', 'stderr_cap_hit'] })
   const { dir } = await fakeDaemon(t, ({ path, body }, response) => {
     if (path.includes('/output')) {
@@ -343,7 +343,7 @@ test('output that a cap cut is said by wait and attach, also with --quiet and --
   }
 })
 
-test('one that was forgotten while it was waited for is told as that, as it was last known', async (t) => {
+test('a run deleted while x0x waits is reported with its last known state', async (t) => {
   const problem = { error: 'unknown_run', message: 'forgotten' }
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
     json(response, 200, { ok: true, ...(path === '/runs/wait' ? { runs: [{ ...run({ problem }), over: false, outcome: null }] } : run()) }),
@@ -352,7 +352,7 @@ test('one that was forgotten while it was waited for is told as that, as it was 
   assert.deepEqual([status, stderr], [255, 'x0x: running: it was deleted while x0x waited\n'])
 })
 
-test('of several ids one that is not known is named, and keeps no other from being waited for or ended', async (t) => {
+test('an unknown run ID is reported, and the other runs are still awaited or cancelled', async (t) => {
   const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
     if (path === `/runs/${OTHER_ID}`) return json(response, 404, { ok: false, error: 'unknown_run', message: 'it is not remembered' })
     if (path === '/runs/wait') return json(response, 200, { ok: true, runs: [waited({ request_id: RUN_ID })] })
@@ -372,7 +372,7 @@ test('of several ids one that is not known is named, and keeps no other from bei
   assert.equal((await runs('runs', 'cancel', OTHER_ID)).status, 1)
 })
 
-test('the page and the help of runs wait tell the status of one that goes on', async () => {
+test('the help and the documentation of runs wait give the exit status for a run that continues', async () => {
   const [help, page] = [
     await runCli(['runs', 'wait', '--help']),
     await readFile(new URL('../../../docs/detached-runs.md', import.meta.url), 'utf8'),
@@ -381,7 +381,7 @@ test('the page and the help of runs wait tell the status of one that goes on', a
   assert.match(page, /For one run, the exit status is that of `x0x exec`\.\n[^.]*255 if the command has not ended in time/)
 })
 
-test('of a run whose host did not answer it is said that it may go on, and not what is done where no address is known', async (t) => {
+test('if the target does not answer, x0x says that the run may continue', async (t) => {
   const problem = { error: 'peer_unreachable', message: 'no address answered' }
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
     path === '/runs/wait'
@@ -393,7 +393,7 @@ test('of a run whose host did not answer it is said that it may go on, and not w
   assert.deepEqual([status, stderr], [255, `x0x: no address answered\n     ${next}\n`])
 })
 
-test('a run of which its host knows nothing is not said to go on', async (t) => {
+test('a run that its target does not know is not reported as continuing', async (t) => {
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
     path === '/runs/wait'
       ? json(response, 200, { ok: true, runs: [waited({ code: null, state: 'unknown', over: false })] })
@@ -403,7 +403,7 @@ test('a run of which its host knows nothing is not said to go on', async (t) => 
   assert.deepEqual([status, stderr], [255, 'x0x: unknown: its target does not know it: it never started, or was deleted\n'])
 })
 
-test('a wait that is interrupted ends nothing, and says so', async (t) => {
+test('an interrupted wait does not cancel the run, and says so', async (t) => {
   let asked = (): void => undefined
   const { dir, seen } = await fakeDaemon(t, ({ path }, response) =>
     path === '/runs/wait' ? asked() : json(response, 200, { ok: true, ...run() }),
@@ -418,7 +418,7 @@ test('a wait that is interrupted ends nothing, and says so', async (t) => {
   assert.ok(!seen.some(({ path }) => path.includes('cancel')))
 })
 
-test('cancelling and forgetting go one by one, and a host that is gone for good has its remedy', async (t) => {
+test('cancel and forget work for one run, and x0x names the command to use if the target is gone', async (t) => {
   const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
     if (path === '/runs/forget' && !body.includes('"here":true'))
       return json(response, 502, { ok: false, error: 'peer_unreachable', message: 'gone', data: { addresses: [] } })
@@ -439,7 +439,7 @@ test('cancelling and forgetting go one by one, and a host that is gone for good 
 
 const HOSTS = ['web1', 'web2', 'web3', 'web4'].map((host, at) => ({ host, agent_id: String(at + 1).repeat(64) }))
 
-/** web1 starts it, web2 denies it, web3 is not there, and of web4 there is no answer. */
+/** web1 starts the command, web2 denies it, web3 is unreachable, and web4 does not answer. */
 const manyAnswers = ({ path, body }: SeenRequest, response: ServerResponse): void => {
   if (path.startsWith('/contacts/select')) return json(response, 200, { ok: true, hosts: HOSTS })
   if (path === '/agent') return json(response, 200, { agent_id: AGENT, machine_id: AGENT })
@@ -452,7 +452,7 @@ const manyAnswers = ({ path, body }: SeenRequest, response: ServerResponse): voi
   return json(response, 502, { ok: false, error: 'peer_unreachable', message: 'gone\u001b[2J', data: { may_run } })
 }
 
-test('many hosts are detached at once: an id and its host of each that started, and what became of each other', async (t) => {
+test('a detached fan-out prints ID and host of each started run, and the result of every other host', async (t) => {
   const { dir, seen } = await fakeDaemon(t, manyAnswers)
   const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'web[1-4]', '--detach', '--lifetime', '5m', '--', 'make'])
   assert.equal(status, 4)
@@ -469,7 +469,7 @@ test('many hosts are detached at once: an id and its host of each that started, 
   assert.equal(new Set(asked.map(({ request_id }) => request_id)).size, HOSTS.length)
   for (const { argv, detach, clamp } of asked)
     assert.deepEqual({ argv, detach, clamp }, { argv: ['make'], detach: { lifetime_ms: 300_000 }, clamp: true })
-  // One name for all of them, by which they are found again.
+  // All runs share one label, by which the user finds them.
   const [session, ...others] = new Set(asked.map((one) => one['session']))
   assert.deepEqual(others, [])
   assert.match(
@@ -481,7 +481,7 @@ test('many hosts are detached at once: an id and its host of each that started, 
   )
 })
 
-test('the name of the caller is that of all that it detaches at once; where nothing can have started there is nothing to look at', async (t) => {
+test('a detached fan-out uses the given label, and shows no follow-up if no run can have started', async (t) => {
   const { dir, seen } = await fakeDaemon(t, ({ path }, response) =>
     path.startsWith('/contacts/select')
       ? json(response, 200, { ok: true, hosts: HOSTS })
@@ -497,14 +497,14 @@ test('the name of the caller is that of all that it detaches at once; where noth
     assert.equal((JSON.parse(body) as { session: string }).session, 'night')
 })
 
-/** Three of a session: web1 goes on, web2 is over, and web3 does not answer. */
+/** Three runs with one label: web1 continues, web2 has ended, and web3 does not answer. */
 const SESSION = [
   run({ agent: 'web1' }),
   run({ agent: 'web2', request_id: OTHER_ID, state: 'ended', code: 0 }),
   run({ agent: 'web3', request_id: THIRD_ID }),
 ]
 
-test('those of a session are waited for, ended and forgotten together, and one that does not answer keeps no other from it', async (t) => {
+test('runs with one label are awaited, cancelled and forgotten together, even if one host does not answer', async (t) => {
   const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
     if (path === '/runs?session=night') return json(response, 200, { ok: true, runs: SESSION })
     if (path.startsWith('/runs?')) return json(response, 200, { ok: true, runs: [] })
@@ -544,7 +544,7 @@ test('those of a session are waited for, ended and forgotten together, and one t
   assert.deepEqual([none.status, /has the label day\n/.test(none.stderr)], [255, true])
 })
 
-test('more of a session than are waited for at once are waited for one after the other, as long as there is time', async (t) => {
+test('more runs than one wait may have are awaited in batches within the given time', async (t) => {
   const many = Array.from({ length: MAX_WAITED_RUNS + 1 }, (_, at) =>
     run({ request_id: `${RUN_ID.slice(0, -4)}${at.toString(16).padStart(4, '0')}` }),
   )
@@ -565,7 +565,7 @@ test('more of a session than are waited for at once are waited for one after the
   assert.ok(asked.every(({ timeout_ms }) => timeout_ms > 0 && timeout_ms <= 60_000))
 })
 
-test('of a host where something went wrong inside nobody knows whether it started', async (t) => {
+test('after an internal error of the daemon, the state of a detached host is unknown', async (t) => {
   const { dir } = await fakeDaemon(t, ({ path }, response) =>
     path.startsWith('/contacts/select')
       ? json(response, 200, { ok: true, hosts: HOSTS.slice(0, 1) })
@@ -575,7 +575,7 @@ test('of a host where something went wrong inside nobody knows whether it starte
   assert.deepEqual([status, /^x0x: 0 of 1 started, 1 unknown$/m.test(stderr)], [4, true])
 })
 
-test('their ends are listed and add up, and an expression that means nobody asks nobody', async (t) => {
+test('the results of a detached fan-out are listed and add up, and an empty selection requests no run', async (t) => {
   const { dir } = await fakeDaemon(t, manyAnswers)
   const { status, stdout } = await runCli(['--data-dir', dir, '--json', 'exec', 'web1', 'web2', '--detach', '--', 'make'])
   const { hosts, asked, started, ok, session, ...rest } = JSON.parse(stdout) as Record<string, number | boolean> & {
@@ -595,14 +595,14 @@ test('their ends are listed and add up, and an expression that means nobody asks
   assert.equal(none.seen.length, 1)
 })
 
-test('without a daemon nothing may have started, and none of many is unknown', async (t) => {
+test('without a daemon, no detached run is unknown', async (t) => {
   const { status, stderr } = await runCli(['--data-dir', '/nonexistent-x0x', 'exec', 'bob', '--detach', '--', 'make'])
   assert.equal(status, 255)
   assert.match(stderr, /^x0x: cannot connect to x0xd \(daemon_unreachable\): /)
   assert.doesNotMatch(stderr, /\(whether /)
   const { dir } = await fakeDaemon(t, (_request, response) => {
     json(response, 200, { ok: true, hosts: HOSTS })
-    // It is gone before one of them is asked.
+    // The daemon disappears before it receives a request.
     rmSync(join(dir, 'api.sock'))
   })
   const many = await runCli(['--data-dir', dir, '--json', 'exec', '@all', '--detach', '--', 'make'])
@@ -610,7 +610,7 @@ test('without a daemon nothing may have started, and none of many is unknown', a
   assert.deepEqual([many.status, unreachable, unknown], [3, HOSTS.length, 0])
 })
 
-test('Ctrl-C begins no more hosts; of those that were asked nobody knows', async (t) => {
+test('Ctrl-C starts no more hosts, and those already asked are unknown', async (t) => {
   let interrupt: (signal: NodeJS.Signals) => void = () => undefined
   const many = Array.from({ length: 100 }, (_, at) => ({ host: `web${at}`, agent_id: at.toString(16).padStart(64, '0') }))
   let open = 0

@@ -43,7 +43,7 @@ const assertFits = (lines: readonly string[], columns: number): void => {
   for (const line of lines) assert.ok(textWidth(line) <= columns, `${columns}: ${line}`)
 }
 
-test('peers are drawn nearest first within the columns of the terminal, whatever they call themselves', () => {
+test('peers are drawn nearest first within the width of the terminal, with hostile names escaped', () => {
   assert.deepEqual(peersGraph({ self: 'alice', peers: PEERS }, drawing(72)), [
     'alice',
     '├══  near                      linked     aaaaaaaaaaaa  4 ms',
@@ -63,7 +63,7 @@ test('peers are drawn nearest first within the columns of the terminal, whatever
   assert.match(many[101]!, /200 more: x0x peers/)
 })
 
-test('where the locale has no UTF-8 a drawing is ASCII, and colour is for a terminal that wants it', () => {
+test('drawings are ASCII if the locale has no UTF-8, and coloured if the terminal supports it', () => {
   const plain = peersGraph({ self: 'älice', peers: PEERS }, drawing(80, { LANG: 'C', NO_COLOR: '1' })).join('\n')
   assert.match(plain, /^[ -~\n]+$/)
   assert.match(plain, /\|==/)
@@ -72,7 +72,7 @@ test('where the locale has no UTF-8 a drawing is ASCII, and colour is for a term
   assertFits(peersGraph({ self: 'alice', peers: PEERS }, coloured), 80)
 })
 
-/** A journal of these events, a second apart. */
+/** A journal of these events, one second apart. */
 const journal = (events: readonly JournalEvent[]): string[] =>
   new Chain({ id: RUN_ID }).encode(events.map((event, at) => prepareLine(event, at * 1000))).map(({ bytes }) => bytes.toString())
 
@@ -87,7 +87,7 @@ const EVENTS = [
   { event: 'lost', ...runKey(5) } as JournalEvent,
 ]
 
-test('a timeline has a row for each run and each refusal, in the order of their beginnings and on one line of time', async (t) => {
+test('a timeline has one row for each run and each denial, ordered by start on one time axis', async (t) => {
   const timeline = new Timeline({ max: 10 })
   for (const line of journal(EVENTS)) timeline.add(parseLine(Buffer.from(line))!)
   const picture = { entries: timeline.entries, suppressed: 2, whose: () => HOSTILE }
@@ -115,12 +115,12 @@ test('a timeline has a row for each run and each refusal, in the order of their 
   assert.equal(status, 0)
   assert.equal((JSON.parse(stdout) as { entries: unknown[] }).entries.length, 5)
   assert.equal((await runCli(['audit', 'timeline', path, '-n', '0'])).status, 2)
-  // Who looks for what was asked of others is told which log has it.
+  // An empty timeline says which log has the requests to other agents.
   await writeFile(path, '')
   assert.match((await runCli(['audit', 'timeline', path])).stdout, /^no runs and no denials on this machine.* x0x audit tail --outgoing\n$/)
 })
 
-test('peers --graph says whose they are by the names that we gave them; --json is what peers says without it', async (t) => {
+test('peers --graph uses the names of the contacts, and --json prints the same as without --graph', async (t) => {
   const [agent_id, machine_id] = ['a'.repeat(64), 'b'.repeat(64)]
   const way = { relayed_by: null, rtt_ms: 3, last_heard: null, last_seen: null }
   const peers = [{ agent_id, machine_id, name: 'liar', addresses: [], connected: true, linked: true, ...way }]
@@ -138,7 +138,7 @@ test('peers --graph says whose they are by the names that we gave them; --json i
   assert.deepEqual(JSON.parse(asJson.stdout), { ok: true, peers, mesh })
 })
 
-test('peers counts one as one', async (t) => {
+test('peers uses the singular for one', async (t) => {
   const counts = [
     [{ heard: 1, known: 1, standing: 1, connected: 1 }, '1 machine heard of, 1 agent known, 1 persistent connection, 1 connected'],
     [{ heard: 2, known: 0, standing: 3, connected: 2 }, '2 machines heard of, 0 agents known, 3 persistent connections, 2 connected'],

@@ -17,7 +17,7 @@ import { tempDir } from '../../support/temp-dir.ts'
 const FACTS: LifecycleFacts = { type: 'exec.finished', owner: 'me', session: null, door: 'rest', run_id: 'r1', node: OTHER_AGENT, code: 0 }
 const SENTENCE = `Exec finished (node=${OTHER_AGENT}, id=r1, code=0)`
 
-/** A data directory whose daemon has this log. */
+/** Starts a fake daemon with this event log in the directory. */
 const daemonIn = async (t: TestContext, dir: string, events: LifecycleLog): Promise<{ stop(): Promise<void> }> => {
   await writeFile(join(dir, 'api-token'), `${TOKEN}\n`, { mode: 0o600 })
   const { door } = await startDoor(t, { events }, { socket: { path: join(dir, 'api.sock') } })
@@ -31,7 +31,7 @@ const placeWith = async (t: TestContext, events: LifecycleLog): Promise<string> 
   return dir
 }
 
-/** A command that goes on until it is ended. */
+/** A command that runs until it is interrupted. */
 class Following {
   readonly #stdout = new PassThrough()
   readonly #stderr = new PassThrough()
@@ -69,7 +69,7 @@ class Following {
   }
 }
 
-test('x0x events prints what is kept, as sentences and for programs', async (t) => {
+test('x0x events prints stored events as sentences, or as JSON with --json', async (t) => {
   const log = newLifecycleLog()
   const dir = await placeWith(t, log)
   log.add({ ...FACTS, type: 'exec.started', code: null })
@@ -90,7 +90,7 @@ test('x0x events prints what is kept, as sentences and for programs', async (t) 
   assert.equal(none, '')
 })
 
-test('x0x events reads all that is kept and says what is not', async (t) => {
+test('x0x events reads all stored events and says which are missing', async (t) => {
   const log = newLifecycleLog()
   const dir = await placeWith(t, log)
   for (let n = 0; n < MAX_KEPT_EVENTS + 3; n++) log.add(FACTS)
@@ -100,13 +100,13 @@ test('x0x events reads all that is kept and says what is not', async (t) => {
   assert.equal(lines.length, MAX_KEPT_EVENTS + 1)
 })
 
-test('a number that is none is an error of use', async (t) => {
+test('a value of --since that is not a number exits with 2', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, {}))
   const { status, stderr } = await runCli(['--data-dir', dir, 'events', '--since', 'yesterday'])
   assert.deepEqual([status, /--since must be the number of an event/.test(stderr)], [2, true])
 })
 
-test('x0x events --follow goes on over a restart of the daemon, and is ended by a signal', async (t) => {
+test('x0x events --follow continues across a restart of the daemon, and a signal ends it', async (t) => {
   const [first, second] = [newLifecycleLog('a'.repeat(12)), newLifecycleLog('b'.repeat(12))]
   const dir = await tempDir(t)
   await chmod(dir, 0o700)
@@ -126,7 +126,7 @@ test('x0x events --follow goes on over a restart of the daemon, and is ended by 
   assert.equal(await following.status, 0)
 })
 
-test('x0x events --follow has runs of engines of this host from the desk, without a daemon too', async (t) => {
+test('x0x events --follow shows local runs from the approval service, with or without a daemon', async (t) => {
   const place = await deskPlace(t)
   const { dir } = place.paths
   const following = new Following(['--data-dir', dir, 'events', '--follow'])
@@ -137,12 +137,12 @@ test('x0x events --follow has runs of engines of this host from the desk, withou
       { ...FACTS, owner: 'reviewer', session: 's_1', door: 'mcp', node: 'gateway', ...more },
       { n: 7, ts: '2026-01-01T00:00:00.000Z' },
     )
-  // Whether it listens already is not told to an engine.
+  // The engine does not learn when a client subscribes, so it sends the event repeatedly.
   const timer = setInterval(() => engine.event(of({ run_id: 'local', tail: 'out\n' })), 50)
   t.after(() => clearInterval(timer))
   await following.saw(/-  2026-01-01T00:00:00.000Z {2}Exec finished \(node=gateway, id=local, code=0\) {2}by reviewer \(mcp\)\n {2}out\n/)
   clearInterval(timer)
-  // A run of a target is told by the daemon that was asked for it.
+  // The daemon that requested a run on a target reports it.
   engine.event(of({ run_id: 'there', node: OTHER_AGENT }))
   engine.event(of({ run_id: 'last' }))
   await following.saw(/id=last/)
@@ -155,7 +155,7 @@ test('x0x events --follow has runs of engines of this host from the desk, withou
   assert.equal(await following.status, 0)
 })
 
-test('a daemon that comes back and refuses is not asked again', async (t) => {
+test('x0x events --follow does not ask again after a restarted daemon refuses it', async (t) => {
   let asked = 0
   const { dir } = await fakeDaemon(t, (_request, response) => {
     asked += 1
@@ -168,7 +168,7 @@ test('a daemon that comes back and refuses is not asked again', async (t) => {
   assert.equal(asked, 2)
 })
 
-test('where neither a daemon nor a desk answers, it says how to start one', async (t) => {
+test('without a daemon and an approval service, x0x events --follow says how to start one', async (t) => {
   const dir = await tempDir(t)
   const { status, stderr } = await runCli(['--data-dir', dir, 'events', '--follow'])
   assert.deepEqual([status, stderr.includes('Try: x0xd ')], [255, true])

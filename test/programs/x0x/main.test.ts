@@ -21,7 +21,7 @@ import { tempDir } from '../../support/temp-dir.ts'
 
 const ID = RUN_ID
 const HELLO_SHA256 = '2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824'
-/** Of the fake daemon. */
+/** Operator key of the fake daemon. */
 const OPERATOR_KEY = Buffer.from('8'.repeat(64), 'hex')
 const exit = exitEvent()
 const data = (text: string | Uint8Array, type = 'stdout') => ({
@@ -31,7 +31,7 @@ const data = (text: string | Uint8Array, type = 'stdout') => ({
   data_b64: Buffer.from(text).toString('base64'),
 })
 
-test('a command line that makes no sense is 2, says what, and says what to do', async () => {
+test('an invalid command line exits with 2 and a message on standard error', async () => {
   for (const argv of [
     ['exce'],
     ['exec'],
@@ -57,12 +57,12 @@ test('a command line that makes no sense is 2, says what, and says what to do', 
   }
 })
 
-test('a mistyped command or flag names the one that was meant', async () => {
+test('a mistyped command or flag gets a suggestion', async () => {
   assert.match((await runCli(['exce'])).stderr, /Did you mean exec/)
   assert.match((await runCli(['exec', 'bob', '--timout', '3', '--', 'x'])).stderr, /Did you mean --timeout/)
 })
 
-test('without a daemon every command that needs one is 255 and says how to start it', async (t) => {
+test('without a daemon, every command that needs one exits with 255 and says how to start it', async (t) => {
   const dir = await tempDir(t)
   for (const argv of [['id'], ['peers'], ['contacts', 'list'], ['exec', 'bob', '--', 'x'], ['diagnostics', 'exec'], ['routes']]) {
     const { status, stderr } = await runCli(['--data-dir', dir, ...argv])
@@ -72,7 +72,7 @@ test('without a daemon every command that needs one is 255 and says how to start
   assert.match((await runCli(['--name', 'x0x-none', 'id'])).stderr, /Try: x0xd --name x0x-none --init &/)
 })
 
-test('a wrong command line names the help of its own command', async () => {
+test('an invalid command line names the help of the command that it used', async () => {
   for (const [argv, text] of [
     [['contacts', 'pin', 'bob'], /^x0x: missing argument <machine>\n {5}See: x0x contacts pin --help\n$/],
     [['contacts', 'bogus'], /^x0x: unknown command "bogus"\n {5}See: x0x contacts --help\n$/],
@@ -86,7 +86,7 @@ test('a wrong command line names the help of its own command', async () => {
   }
 })
 
-test('help is on stdout with 0; no command at all is help on stderr with 2', async () => {
+test('help goes to stdout with status 0, or to stderr with status 2 without a command', async () => {
   for (const argv of [['--help'], ['exec', '--help'], ['contacts', '--help'], ['acl', 'explain', '--help']]) {
     const { status, stdout, stderr } = await runCli(argv)
     assert.equal(status, 0)
@@ -109,14 +109,14 @@ test('every command has a description and answers --help', async () => {
   await walk(X0X, [])
 })
 
-test('the token goes with every request', async (t) => {
+test('requests carry the API token', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, link: 'x0x://agent/x' }))
   assert.equal((await runCli(['--data-dir', dir, 'card'])).stdout, 'x0x://agent/x\n')
   assert.equal(seen[0]?.headers.authorization, `Bearer ${'7'.repeat(64)}`)
   assert.equal(seen[0]?.headers.host, 'localhost')
 })
 
-test('a change of contacts carries a proof over the very bytes that are sent', async (t) => {
+test('a change of contacts carries an operator proof over the bytes that are sent', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
   await runCli(['--data-dir', dir, 'contacts', 'trust', 'bob', 'trusted'])
   const [request] = seen
@@ -128,7 +128,7 @@ test('a change of contacts carries a proof over the very bytes that are sent', a
   assert.equal(checkOperatorProof(key, 'contact_pin', Buffer.from(request?.body ?? ''), proof, Date.now()), null)
 })
 
-test('without the operator key a change is refused before anything is sent', async (t) => {
+test('without the operator key, a change is refused before it is sent', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
   await rm(join(dir, 'operator.key'))
   const { status, stderr } = await runCli(['--data-dir', dir, 'contacts', 'remove', 'bob'])
@@ -140,7 +140,7 @@ test('without the operator key a change is refused before anything is sent', asy
   )
 })
 
-test('diagnostics are text for people, without counters at 0, and JSON with --json', async (t) => {
+test('diagnostics prints text without zero counters, and JSON with --json', async (t) => {
   const answer = {
     ok: true,
     enabled: true,
@@ -167,7 +167,7 @@ test('diagnostics are text for people, without counters at 0, and JSON with --js
   }
 })
 
-test('every error of the daemon is one line, and --json prints it as it came', async (t) => {
+test('each error of the daemon is one line, and --json prints it unchanged', async (t) => {
   const { dir } = await fakeDaemon(t, (request, response) => {
     const code = request.path.slice('/diagnostics/'.length)
     json(response, 418, { ok: false, error: code === 'exec' ? 'rate_limited' : 'unheard_of', message: 'too much\u001b[2J' })
@@ -180,7 +180,7 @@ test('every error of the daemon is one line, and --json prints it as it came', a
   assert.equal((await runCli(['--data-dir', dir, 'diagnostics', 'dm'])).status, ERROR_TABLE.internal.exit)
 })
 
-test('an ambiguous agent lists the candidates, an unreachable one the addresses that were tried', async (t) => {
+test('an ambiguous agent lists the candidates, and an unreachable agent the addresses tried', async (t) => {
   const { dir } = await fakeDaemon(t, (request, response) => {
     const { agent } = JSON.parse(request.body) as { agent: string }
     if (agent === 'two')
@@ -214,7 +214,7 @@ test('an ambiguous agent lists the candidates, an unreachable one the addresses 
   assert.equal(far.stderr.match(/refused/g)?.length, 1)
 })
 
-test('output goes byte for byte to a pipe; to a terminal its control characters are shown, unless --raw', async (t) => {
+test('output is unchanged in a pipe, and escaped on a terminal unless --raw is set', async (t) => {
   const text = 'a\u001b[31mb\u202ec\n'
   const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, data(text), data(text, 'stderr'), exit))
   const argv = ['--data-dir', dir, 'exec', 'bob', '--', 'x']
@@ -228,7 +228,7 @@ test('output goes byte for byte to a pipe; to a terminal its control characters 
   })
 })
 
-test('a character cut between two frames is whole on a terminal', async (t) => {
+test('a character split over two frames is complete on a terminal', async (t) => {
   const bytes = Buffer.from('世')
   const { dir } = await fakeDaemon(t, (_request, response) =>
     runAnswer(response, data(bytes.subarray(0, 1)), data(bytes.subarray(1)), exit),
@@ -236,7 +236,7 @@ test('a character cut between two frames is whole on a terminal', async (t) => {
   assert.equal((await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'], { terminal: true })).stdout, '世')
 })
 
-test('an answer that stops without an exit is incomplete, never a success', async (t) => {
+test('an answer without an exit is incomplete and not a success', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, data('half')))
   const { status, stdout, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'x'])
   assert.equal(status, 255)
@@ -244,7 +244,7 @@ test('an answer that stops without an exit is incomplete, never a success', asyn
   assert.match(stderr, /^x0x: incomplete: /)
 })
 
-test('an error in the middle of the stream is 255', async (t) => {
+test('an error in the middle of the stream exits with 255', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) =>
     runAnswer(response, data('half'), { type: 'error', request_id: ID, error: 'internal', message: 'broke', data: { next: 'ask again' } }),
   )
@@ -253,7 +253,7 @@ test('an error in the middle of the stream is 255', async (t) => {
   assert.equal(stderr, 'x0x: broke\n     ask again\n')
 })
 
-test('the first signal cancels by id and waits, and the id is ours from the beginning', async (t) => {
+test('the first signal cancels the run by the request ID that x0x chose, and waits for its end', async (t) => {
   let interrupt: (signal: NodeJS.Signals) => void = () => undefined
   let waiting: { write(text: string): void; end(text: string): void } | null = null
   const { dir, seen } = await fakeDaemon(t, (request, response) => {
@@ -279,7 +279,7 @@ test('the first signal cancels by id and waits, and the id is ours from the begi
   assert.equal(cancel?.request_id, run?.request_id)
 })
 
-test('a first signal that the daemon cannot be told of ends the wait, and says that the end is not known', async (t) => {
+test('if the daemon does not accept the cancellation, the first signal ends the wait and the result is unknown', async (t) => {
   let interrupt: (signal: NodeJS.Signals) => void = () => undefined
   const { dir } = await fakeDaemon(t, (request, response) => {
     if (request.path !== '/exec/run') return json(response, 500, { ok: false, error: 'internal', message: 'no' })
@@ -295,7 +295,7 @@ test('a first signal that the daemon cannot be told of ends the wait, and says t
   assert.equal(result.stderr, 'x0x: interrupted; the daemon did not answer, so the result of the command is not known\n')
 })
 
-test('stdin of a file is announced, stdin of a pipe is sent as it comes', async (t) => {
+test('length and hash of stdin from a file are sent first, and stdin from a pipe is streamed', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
   await writeFile(join(dir, 'payload'), 'hello')
   await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', join(dir, 'payload'), '--', 'cat'])
@@ -312,7 +312,7 @@ test('stdin of a file is announced, stdin of a pipe is sent as it comes', async 
   for (const body of bodies) assert.deepEqual(body[1], { stdin_b64: 'aGVsbG8=' })
 })
 
-test('acl check says that exec is off where the file does not turn it on', async (t) => {
+test('acl check says that exec is off if the file does not enable it', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
   const file = join(dir, 'acl.toml')
   const head = 'audit_log_path = "/var/log/x0x/exec.log"\n'
@@ -356,7 +356,7 @@ const RULE = {
 }
 const LASTING = { ...RULE, argv: ['make', 'all'], detach: { lifetime_ms: 7_200_000, keep_bytes: 8_388_608 } }
 
-test('acl mine: a hostile target writes nothing on the terminal but text', async (t) => {
+test('acl mine escapes control characters from a hostile target', async (t) => {
   const description = '\u001b[2J\u202eevil\r\nx0x: all is well'
   const hostile = { ...RULE, argv: ['echo', '\u001b[31mred\u0007', 'x\rrm<URL_PATH>'], description }
   const { dir } = await fakeDaemon(t, (_request, response) =>
@@ -375,7 +375,7 @@ test('acl mine: a hostile target writes nothing on the terminal but text', async
   }
 })
 
-test('acl mine: an answer that is none of a daemon is refused, and an older agent is told apart', async (t) => {
+test('acl mine refuses an invalid answer, and reports an older agent separately', async (t) => {
   const answers: object[] = [
     {},
     { ...RULES, ok: false },
@@ -411,7 +411,7 @@ const provenBody = (request: SeenRequest | undefined): boolean => {
   return typeof header === 'string' && checkOperatorProof(OPERATOR_KEY, 'exec_run', Buffer.from(head), header, Date.now()) !== null
 }
 
-test('a run carries a proof over the very bytes of its request object, also before the stdin of a file', async (t) => {
+test('a run carries an operator proof over its request object, even if stdin from a file follows', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
   await writeFile(join(dir, 'payload'), 'hello')
   await runCli(['--data-dir', dir, 'exec', 'bob', '--', 'echo', '42'])
@@ -421,7 +421,7 @@ test('a run carries a proof over the very bytes of its request object, also befo
   assert.equal(proofs.size, 2)
 })
 
-test('a daemon that insists is asked again with a proof: where the id is not whole, and where stdin comes by a pipe', async (t) => {
+test('x0x repeats a request with a proof if the daemon requires one for a short ID or piped stdin', async (t) => {
   let insist = true
   const { dir, seen } = await fakeDaemon(t, (request, response) => {
     if (insist && request.headers['x-x0x-operator-proof'] === undefined)
@@ -442,7 +442,7 @@ test('a daemon that insists is asked again with a proof: where the id is not who
   assert.equal(new Set(ids).size, 4)
 })
 
-test('without what proves it, a daemon that insists is answered by 255 and what to do', async (t) => {
+test('without a usable operator key, a daemon that requires a proof leads to status 255 and the next step', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) =>
     json(response, 403, { ok: false, error: 'operator_proof_required', message: 'operators only' }),
   )
@@ -459,7 +459,7 @@ test('without what proves it, a daemon that insists is answered by 255 and what 
   )
 })
 
-test('a proof goes to the daemon of this data directory alone, whatever --api names', async (t) => {
+test('an operator proof goes only to the daemon of this data directory, even if --api names another one', async (t) => {
   const seen: (string | undefined)[] = []
   const server = createServer((request, response) => {
     seen.push(request.headers['x-x0x-operator-proof']?.slice(0, 3) as string | undefined)
@@ -478,7 +478,7 @@ test('a proof goes to the daemon of this data directory alone, whatever --api na
   assert.deepEqual(seen, [undefined, undefined, 'v1.'])
 })
 
-test('more stdin from a pipe than can be kept is too_large, with what to do instead', async (t) => {
+test('piped stdin above the limit exits with 255 and says to use a file', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
   const { status, stderr } = await runCli(['--data-dir', dir, 'exec', 'bob', '--stdin-file', '-', '--', 'cat'], {
     stdin: 'x'.repeat(MAX_STDIN_SPOOL + 1),
@@ -487,14 +487,14 @@ test('more stdin from a pipe than can be kept is too_large, with what to do inst
   assert.match(stderr, /^x0x: stdin is longer than 67108864 bytes: give it as a file/)
 })
 
-test('a request asks for clamping and its timeout in milliseconds', async (t) => {
+test('a request asks to clamp its timeout, which is in milliseconds', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => runAnswer(response, exit))
   await runCli(['--data-dir', dir, 'exec', 'bob', '--timeout', '1.5', '--session', 'turn-7', '--', 'echo', '--timeout', '9', ''])
   const { request_id: _, ...body } = JSON.parse(seen[0]?.body ?? '') as Record<string, unknown>
   assert.deepEqual(body, { agent: 'bob', argv: ['echo', '--timeout', '9', ''], clamp: true, session: 'turn-7', timeout_ms: 1500 })
 })
 
-test('a card may be piped into contacts import, and may be wrapped, quoted or quoted-printable', async (t) => {
+test('contacts import reads a card from a pipe, and accepts wrapped, quoted and quoted-printable cards', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true }))
   for (const stdin of ['x0x://agent/abc\n', 'x0x://ag\nent/abc\n', '> x0x://agent/a\r\n> bc\r\n', 'x0x://agent/=\r\nabc=\r\n']) {
     await runCli(['--data-dir', dir, 'contacts', 'import', '-', '--as', 'bob'], { stdin })
@@ -504,7 +504,7 @@ test('a card may be piped into contacts import, and may be wrapped, quoted or qu
   assert.deepEqual(JSON.parse(seen.at(-1)?.body ?? ''), { card: 'x0x://agent/abc', name: 'bob' })
 })
 
-test('a card that a terminal cut says so; every bad card says to ask for a fresh one', async (t) => {
+test('a bad card says to ask for a new one, and mentions if the terminal cut the line', async (t) => {
   const answer = { ok: false, error: 'bad_card', message: 'cut short', data: { next: 'Try, on the other machine: x0x card' } }
   const { dir } = await fakeDaemon(t, (_request, response) => json(response, 400, answer))
   const argv = ['--data-dir', dir, 'contacts', 'import', '-']
@@ -520,7 +520,7 @@ test('a card that a terminal cut says so; every bad card says to ask for a fresh
   )
 })
 
-test('a fan-out that goes on is shown, and ended as a whole by its id', async (t) => {
+test('exec sessions shows a running fan-out, and exec cancel stops it by its ID', async (t) => {
   const fanout = { fanout_id: ID, argv: ['make', 'all'], started_at: '2026-01-01T00:00:00.000Z', asked: 3, begun: 2, ended: 1 }
   const { dir, seen } = await fakeDaemon(t, ({ path, body }, response) => {
     if (path === '/exec/sessions') json(response, 200, { ok: true, sessions: [], fanouts: [fanout] })
@@ -540,7 +540,7 @@ test('exec --cancel needs no agent', async (t) => {
   assert.deepEqual(JSON.parse(seen[0]?.body ?? ''), { request_id: ID })
 })
 
-test('direct send reads standard input for - and for nothing', async (t) => {
+test('direct send reads standard input for - and without a text', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, outcome: 'delivered' }))
   for (const text of [['-'], []]) await runCli(['--data-dir', dir, 'direct', 'send', 'bob', ...text], { stdin: 'hi' })
   assert.deepEqual(
@@ -549,7 +549,7 @@ test('direct send reads standard input for - and for nothing', async (t) => {
   )
 })
 
-test('a message that was not delivered says what to do', async (t) => {
+test('a message that was not delivered gets a next step', async (t) => {
   for (const [outcome, next] of [
     ['no_listener', /x0x direct listen/],
     ['rejected', /x0x contacts trust/],
@@ -561,7 +561,7 @@ test('a message that was not delivered says what to do', async (t) => {
   }
 })
 
-test('direct listen names the contact that sent', async (t) => {
+test('direct listen names the contact that sent a message', async (t) => {
   const message = (from_agent: string): string =>
     `data: ${JSON.stringify({ type: 'message', from_agent, content_type: 'text/plain', payload_b64: 'aGk=' })}\n\n`
   const { dir } = await fakeDaemon(t, (request, response) => {
@@ -572,20 +572,20 @@ test('direct listen names the contact that sent', async (t) => {
   assert.equal(stdout, `${'a'.repeat(12)} (bob)  hi\n${'b'.repeat(12)}  hi\n`)
 })
 
-test('without a journal the daemon says which command wants a file', async (t) => {
+test('without an audit log, x0x names the audit command that takes a file', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, journal: null }))
   for (const command of ['tail', 'verify'])
     assert.match((await runCli(['--data-dir', dir, 'audit', command])).stderr, new RegExp(`Try: x0x .*audit ${command} FILE`))
 })
 
-/** A journal of one life with one line. */
+/** A journal with one daemon lifetime and one further line. */
 const journalText = (event: JournalEvent): string => {
   const began: JournalEvent = { event: 'began', version: '0.1.0', policy_sha256: null, signer: null, after: null }
   const lines = new Chain({ id: ID }).encode([began, event].map((one) => prepareLine(one, 0)))
   return lines.map(({ bytes }) => `${bytes.toString()}\n`).join('')
 }
 
-test('audit --outgoing reads the journal of what was asked, and wants no file beside it', async (t) => {
+test('audit --outgoing reads the request log, and refuses a file argument', async (t) => {
   const path = join(await tempDir(t), 'requests.jsonl')
   const asked = {
     event: 'asked',
@@ -603,7 +603,7 @@ test('audit --outgoing reads the journal of what was asked, and wants no file be
   )
   const tail = await runCli(['--data-dir', dir, 'audit', 'tail', '--outgoing'])
   assert.match(tail.stdout, /asked .*argv=\["x"\] {2}stdin_bytes=0 {2}timeout_ms=null {2}proven=true\n$/)
-  // The daemon's own journal is held against the daemon's own agent.
+  // The journal of the daemon is checked against the agent of the daemon.
   const verify = await runCli(['--data-dir', dir, 'audit', 'verify', '--outgoing'])
   assert.equal(verify.status, 1)
   assert.match(verify.stdout, /chain .* is not signed/)
@@ -612,7 +612,7 @@ test('audit --outgoing reads the journal of what was asked, and wants no file be
     assert.equal((await runCli(['--data-dir', dir, 'audit', command, '--outgoing', path])).status, 2)
 })
 
-test('audit verify prints the head of the journal and claims no more than it saw', async (t) => {
+test('audit verify prints the head of the journal and says that it is not signed', async (t) => {
   const file = join(await tempDir(t), 'exec.log')
   await writeFile(file, journalText(denialEvent(0)))
   const { status, stdout } = await runCli(['audit', 'verify', file])
@@ -633,7 +633,7 @@ test('audit verify prints the head of the journal and claims no more than it saw
   assert.equal((await runCli(['audit', 'verify', '--agent', exit.agent_id, file])).status, 1)
 })
 
-test('a direct message above its limit is too_large before anything is sent, and names the limit', async (t) => {
+test('a direct message above its limit is refused before it is sent, with the limit', async (t) => {
   const { dir, seen } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, outcome: 'delivered' }))
   const whole = 'x'.repeat(48 * 1024)
   for (const [argv, stdin] of [
@@ -647,7 +647,7 @@ test('a direct message above its limit is too_large before anything is sent, and
   assert.equal((await runCli(['--data-dir', dir, 'direct', 'send', 'bob'], { stdin: whole })).status, 0)
 })
 
-test('an agent that is blocked here is named as it was typed, with the command that changes that', async (t) => {
+test('a blocked contact is reported by the name that was typed, with the command that unblocks it', async (t) => {
   const data = { decision: 'reject_blocked', agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64), next: 'by its id' }
   const { dir } = await fakeDaemon(t, (_request, response) =>
     json(response, 502, { ok: false, error: 'peer_rejected', message: 'agent aaaaaaaa is blocked in your contacts', data }),
@@ -660,14 +660,14 @@ test('an agent that is blocked here is named as it was typed, with the command t
   )
 })
 
-test('an API at a URL that does not answer is no reason to start a daemon here', async () => {
+test('if the URL of --api does not answer, x0x does not suggest starting a daemon', async () => {
   const { status, stderr } = await runCli(['--api', 'http://127.0.0.1:9', 'peers'])
   assert.equal(status, 255)
   assert.match(stderr, /Check --api/)
   assert.doesNotMatch(stderr, /x0xd/)
 })
 
-test('an agent that nobody knows is said to be that, also where its machine is asked for', async (t) => {
+test('trust evaluate and doctor report an unknown agent with a suggestion', async (t) => {
   const contacts = [{ name: 'carola', agent_id: 'c'.repeat(64), trust: 'known', machines: [], addresses: [] }]
   const { dir } = await fakeDaemon(t, ({ path }, response) => {
     if (path === '/contacts') json(response, 200, { contacts })
@@ -691,7 +691,7 @@ test('an agent that nobody knows is said to be that, also where its machine is a
   }
 })
 
-test('exec cancel takes the beginning of an id, of a run or a fan-out, and lists what it could be', async (t) => {
+test('exec cancel accepts the first characters of a run or fan-out ID, and lists several matches', async (t) => {
   const [one, two, fanout] = [
     '01890a5d-ac96-774b-bcce-b302099a8057',
     '01890a5d-ac96-774b-bcce-b302099a8058',

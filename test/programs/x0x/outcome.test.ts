@@ -7,19 +7,19 @@ import { exitEvent as exit } from '../../support/journal-exit.ts'
 
 const facts = { agent: 'bob', argv: ['echo', 'it is'], timed: false, own: { agent_id: 'c'.repeat(64), machine_id: 'd'.repeat(64) } }
 
-test('a plain end has the remote status and no words', () => {
+test('a normal end gives the remote exit status and no message', () => {
   for (const code of [0, 1, 7, 255]) {
     assert.equal(statusOf(exit({ code })), code)
     assert.deepEqual(outcomeLines(exit({ code }), facts), [])
   }
 })
 
-test('a signal that ended the command is 128 + n', () => {
+test('a command ended by signal n gives status 128 + n', () => {
   assert.equal(statusOf(exit({ code: null, signal: 9 })), 137)
   assert.deepEqual(outcomeLines(exit({ code: null, signal: 9 }), facts), ['SIGKILL ended the command'])
 })
 
-test('what is incomplete is 255, whatever else it says', () => {
+test('an incomplete run gives 255', () => {
   assert.equal(statusOf(exit({ incomplete: true, ok: false })), 255)
   const lost = exit({ incomplete: true, message: 'the target did not answer in time' })
   assert.deepEqual(outcomeLines(lost, facts), [
@@ -30,7 +30,7 @@ test('what is incomplete is 255, whatever else it says', () => {
   assert.equal(outcomeLines({ ...lost, never_arrived: true }, facts)[1], 'the command did not run')
 })
 
-test('a cap that ended the command is 255, also where it left with a status of its own', () => {
+test('a run stopped by a limit gives 255, even if the command set an exit status', () => {
   for (const end of [
     { code: null, signal: 15 },
     { code: 0, signal: null },
@@ -41,17 +41,17 @@ test('a cap that ended the command is 255, also where it left with a status of i
   }
 })
 
-test('a cap that only cut output leaves the status alone', () => {
+test('a limit that only cuts output leaves the exit status unchanged', () => {
   assert.equal(statusOf(exit({ code: 3, warnings: ['stdout_approaching_cap', 'stdout_cap_hit'], truncated: true })), 3)
 })
 
-test('what was cancelled is never a success', () => {
+test('a cancelled run is never a success', () => {
   assert.equal(statusOf(exit({ code: 0, warnings: ['cancelled'] })), 255)
   assert.equal(statusOf(exit({ code: 7, warnings: ['cancelled'] })), 7)
   assert.equal(statusOf(exit({ code: null, signal: 15, warnings: ['cancelled'] })), 143)
 })
 
-test('every denial is 255 and says its reason and what to do next', () => {
+test('every denial gives 255, its reason and the next step', () => {
   for (const denial_reason of DENIAL_REASONS) {
     const denied = exit({ ok: false, code: null, denial_reason })
     const lines = outcomeLines(denied, facts)
@@ -63,7 +63,7 @@ test('every denial is 255 and says its reason and what to do next', () => {
   }
 })
 
-test('a denial by the ACL names commands that can be typed as they stand, here and on the target', () => {
+test('a denial by the ACL names commands that can be pasted, for this machine and the target', () => {
   const lines = (argv: readonly string[], denial_reason: DenialReason): string[] =>
     outcomeLines(exit({ ok: false, code: null, denial_reason }), { ...facts, argv })
   const there = ['Try, on bob: x0x acl explain --last', 'Try, on bob: x0x acl suggest']
@@ -79,7 +79,7 @@ test('a denial by the ACL names commands that can be typed as they stand, here a
   assert.match(lines(['sh', '-c', 'a|b'], 'shell_metachar_in_argv')[0] ?? '', /argument 3 contains "\|"\. x0x does not use a shell$/)
 })
 
-test('a command line in one word is told so, with the command as it was meant', () => {
+test('a denied command line in one word gets the same command as separate words', () => {
   for (const denial_reason of ['argv_not_allowed', 'agent_machine_not_in_acl'] as const) {
     const denied = exit({ ok: false, code: null, denial_reason })
     const [, what, next] = outcomeLines(denied, { ...facts, argv: ['df  -h'] })
@@ -89,13 +89,13 @@ test('a command line in one word is told so, with the command as it was meant', 
   }
 })
 
-test('whoever takes a question back is not told to ask the one who was asked', () => {
+test('after Ctrl-C, a withdrawn approval request is not reported as denied', () => {
   const denied = exit({ ok: false, code: null, denial_reason: 'approval_denied' })
   assert.deepEqual(outcomeLines(denied, { ...facts, interrupted: true }), ['cancelled: nothing ran; the approval request was withdrawn'])
   assert.match(outcomeLines(denied, facts)[0] ?? '', /\(approval_denied\)/)
 })
 
-test('what is to be pasted is quoted, whatever the daemon says of itself', () => {
+test('suggested commands are quoted, even with hostile names and IDs from the daemon', () => {
   const own = { agent_id: '$(touch /tmp/owned)', machine_id: "m'; id" }
   const next = (denial_reason: DenialReason): string =>
     outcomeLines(exit({ ok: false, code: null, denial_reason }), { ...facts, agent: 'a;b', own }).join('\n')
@@ -103,7 +103,7 @@ test('what is to be pasted is quoted, whatever the daemon says of itself', () =>
   assert.ok(next('trust_rejected').endsWith(`pin NAME 'm'\\''; id'`))
 })
 
-test('a reason that this version does not know is shown as it is', () => {
+test('a reason that this version does not know is printed unchanged', () => {
   for (const reason of ['too_late', 'constructor']) {
     const denied = exit({ ok: false, code: null, denial_reason: reason as DenialReason })
     const lines = [`bob denied "echo 'it is'" (${reason})`, 'Try, on bob: x0x audit tail']
@@ -111,7 +111,7 @@ test('a reason that this version does not know is shown as it is', () => {
   }
 })
 
-test('a denial by a cap names the cap, and nothing that cannot explain it', () => {
+test('a denial by a limit names the limit, and does not suggest acl explain', () => {
   const next = (denial_reason: DenialReason): string => outcomeLines(exit({ ok: false, code: null, denial_reason }), facts).join('\n')
   assert.match(next('stdin_too_large'), /max_stdin_bytes/)
   assert.match(next('timeout_too_large'), /max_duration_secs/)
@@ -122,14 +122,14 @@ test('a denial by a cap names the cap, and nothing that cannot explain it', () =
     assert.doesNotMatch(next(reason), /explain/)
 })
 
-test('an agent that was revoked is told that trust cannot mend it', () => {
+test('a revoked agent gets the advice to use a new data directory instead of a trust change', () => {
   const denied = exit({ ok: false, code: null, denial_reason: 'trust_rejected' })
   assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: true } }).join(' '), /revoked, for ever.* new --data-dir/)
   assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: false } }).join(' '), /x0x contacts trust/)
   assert.match(outcomeLines(denied, facts).join(' '), /x0x contacts trust/)
 })
 
-test('the time that was up is our --timeout where that was given and not above the cap', () => {
+test('an exceeded time names --timeout if it was given and not clamped, else the limit of the target', () => {
   const words = (warnings: ExitEvent['warnings'], timed: boolean): string =>
     outcomeLines(exit({ code: null, signal: 15, warnings }), { ...facts, timed })[0] ?? ''
   assert.match(words(['duration_cap_hit'], true), /--timeout was reached/)
@@ -137,7 +137,7 @@ test('the time that was up is our --timeout where that was given and not above t
   assert.match(words(['timeout_clamped', 'duration_cap_hit'], true), /max_duration_secs/)
 })
 
-test('every warning leaves a status that is a number of a shell', () => {
+test('every warning gives an exit status from 0 to 255', () => {
   for (const kind of WARNING_KINDS) {
     for (const end of [
       { code: 0, signal: null },

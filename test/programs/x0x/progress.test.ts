@@ -9,7 +9,7 @@ import { ManualClock } from '../../support/manual-clock.ts'
 const stderr = (isTTY: boolean, columns = 200) => Object.assign(new PassThrough(), { isTTY, columns })
 const textOf = (output: PassThrough): string => String(output.read() ?? '')
 
-test('who waits for more than a second is told for what and how long, in a line that is gone when the answer comes', async () => {
+test('after one second of waiting, a line shows the reason and the duration until the answer comes', async () => {
   const [output, clock] = [stderr(true), new ManualClock()]
   const progress = new Progress({ stderr: output, clock }, { off: false })
   const over = progress.start('waiting for the\u001b daemon')
@@ -28,7 +28,7 @@ test('who waits for more than a second is told for what and how long, in a line 
   assert.equal(textOf(output), '')
 })
 
-test('an answer within a second, a stderr that is no terminal, and a quiet command have no such line', async () => {
+test('the progress line is not shown for fast answers, without a terminal, or if switched off', async () => {
   for (const [isTTY, off, ms] of [
     [true, false, 900],
     [false, false, 3_000],
@@ -42,7 +42,7 @@ test('an answer within a second, a stderr that is no terminal, and a quiet comma
   }
 })
 
-test('a quiet command says nothing of what it has changed, and all of what failed', async (t) => {
+test('with --quiet, a command prints nothing about changes, but prints errors', async (t) => {
   const contact = {
     name: 'bob',
     agent_id: 'ab'.repeat(32),
@@ -67,7 +67,7 @@ test('a quiet command says nothing of what it has changed, and all of what faile
   assert.deepEqual([failed.status, failed.stdout, failed.stderr], [1, '', 'x0x: no\n'])
 })
 
-test('the version is of the command, its runtime and the daemon; where none answers it says so, and is no failure', async (t) => {
+test('version prints command, runtime and daemon versions, and succeeds without a daemon', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, version: '9.9.9' }))
   const told = JSON.parse((await runCli(['--data-dir', dir, 'version', '--json'])).stdout) as Record<string, unknown>
   assert.deepEqual([told['ok'], told['daemon_version'], told['runtime']], [true, '9.9.9', `node ${process.versions.node}`])

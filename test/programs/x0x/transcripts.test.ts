@@ -17,7 +17,7 @@ const MAIN = new URL('../../../src/programs/x0x/main.ts', import.meta.url).href
 
 const transcripts = async (dir: string, ...words: string[]) => runCli(['transcripts', ...words, '--dir', dir])
 
-test('transcripts are listed newest first, as many as were asked for', async (t) => {
+test('transcripts list prints the newest first, up to the given number', async (t) => {
   const dir = await transcriptsDirectory(t)
   assert.deepEqual(await transcripts(dir, 'list'), { status: 0, stdout: '', stderr: '' })
   await transcriptOf(dir, NAME, [entry(), entry()])
@@ -35,7 +35,7 @@ test('transcripts are listed newest first, as many as were asked for', async (t)
   assert.equal((await transcripts(dir, 'list', '-n', 'all')).status, 2)
 })
 
-test('one is printed as its console showed it; without a name the newest', async (t) => {
+test('transcripts print shows a transcript as its console did, by default the newest', async (t) => {
   const dir = await transcriptsDirectory(t)
   await transcriptOf(dir, NAME, [entry({ output: 'old\n' })])
   await transcriptOf(dir, LATER, [entry({ output: 'alice\n' }), '{"whoami":1}\n'])
@@ -53,7 +53,7 @@ test('one is printed as its console showed it; without a name the newest', async
   )
 })
 
-test('a name that leads elsewhere is 2, one that there is not is 1, and so is a directory that others may enter', async (t) => {
+test('invalid names and open directories exit with 2, and missing transcripts with 1', async (t) => {
   const dir = await transcriptsDirectory(t)
   const path = await transcriptOf(dir, NAME, [entry()])
   await rename(path, join(dir, '..', 'secret.jsonl'))
@@ -75,7 +75,7 @@ test('a name that leads elsewhere is 2, one that there is not is 1, and so is a 
   assert.match(open.stderr, /chmod 0700/)
 })
 
-test('a hostile transcript prints nothing that a terminal obeys and nothing that passes for another command', async (t) => {
+test('a hostile transcript prints no control characters and cannot imitate another command', async (t) => {
   const dir = await transcriptsDirectory(t)
   const faked = bannerText(entry({ whoami: 'root', exec: ['rm', '-rf', '/'] }))
   const hostile = {
@@ -102,7 +102,7 @@ test('a hostile transcript prints nothing that a terminal obeys and nothing that
   }
 })
 
-test('a transcript is followed until Ctrl-C, which is no failure', async (t) => {
+test('transcripts follow runs until Ctrl-C and then exits with 0', async (t) => {
   const home = await tempDir(t)
   const dir = join(home, '.rexec')
   const path = await transcriptOf(dir, NAME, [entry({ output: 'one\n' })])
@@ -121,7 +121,7 @@ test('a transcript is followed until Ctrl-C, which is no failure', async (t) => 
   assert.deepEqual(await once(child, 'exit'), [0, null])
 })
 
-test('a text is found wherever it stands, each line once, and the place is told', async (t) => {
+test('transcripts search finds a text in every field, with each line once and its position', async (t) => {
   const dir = await transcriptsDirectory(t)
   await transcriptOf(dir, NAME, [entry({ whoami: 'Needle' }), entry({ output: 'a\nneedle needle\nb\n\nthe needle' })])
   await transcriptOf(dir, LATER, ['nonsense\n', entry({ exec: ['find', 'needle'], dir: '/needle', envs: { needle: '' }, error: 'needle' })])
@@ -151,7 +151,7 @@ test('a text is found wherever it stands, each line once, and the place is told'
   assert.match((await transcripts(dir, 'search', 'needle', '-n', '2')).stderr, /only the first 2/)
 })
 
-test('what is searched is plain text: no pattern takes long, and what is not there is 1', async (t) => {
+test('a search is plain text without patterns, and exits with 1 if it finds nothing', async (t) => {
   const dir = await transcriptsDirectory(t)
   await transcriptOf(dir, NAME, [entry({ output: `${'a'.repeat(500_000)}!\n(a+)+$ .*\n` })])
   assert.deepEqual(await transcripts(dir, 'search', '.+'), { status: 1, stdout: '', stderr: '' })
@@ -162,7 +162,7 @@ test('what is searched is plain text: no pattern takes long, and what is not the
   assert.equal((await transcripts(dir, 'search', 'x', '../x')).status, 2)
 })
 
-test('one is exported as a cast, as JSON lines that are a transcript again, and as text', async (t) => {
+test('transcripts export writes a cast, JSON lines that form a transcript, or text', async (t) => {
   const dir = await transcriptsDirectory(t)
   const entries = [entry({ output: 'one\u001b[2J\n' }), entry({ output: 'two\n' })]
   await transcriptOf(dir, NAME, [...entries, '{"torn'])
@@ -186,7 +186,7 @@ test('one is exported as a cast, as JSON lines that are a transcript again, and 
   assert.equal((await transcripts(dir, 'export', '../x')).status, 2)
 })
 
-test('transcripts are removed by name, with what waits, and a wrong name removes nothing', async (t) => {
+test('transcripts remove deletes by name, including waiting markers, and a wrong name removes nothing', async (t) => {
   const dir = await transcriptsDirectory(t)
   await transcriptOf(dir, NAME, [entry()])
   await writeFile(join(dir, `${NAME}.waiting`), '', { mode: 0o600 })

@@ -5,7 +5,7 @@ import { MeshOfDaemons } from '../../support/mesh-of-daemons.ts'
 
 const MACHINE = 'a'.repeat(64)
 
-/** Every command that takes an agent, with one that nobody is. */
+/** Commands that take an agent, with an unknown agent. */
 const COMMANDS: readonly (readonly string[])[] = [
   ['exec', 'carol', '--', 'true'],
   ['exec', 'carol,dave', '--', 'true'],
@@ -29,7 +29,7 @@ const COMMANDS: readonly (readonly string[])[] = [
   ['contacts', 'select', 'role=web'],
 ]
 
-test('an unknown agent, group or label ends every command with the same status', async (t) => {
+test('an unknown agent, group or label ends every command with status 255', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const alice = mesh.add('alice')

@@ -19,7 +19,7 @@ const event = (over: Partial<WaitingEventJson> = {}): WaitingEventJson => ({
 
 const stderr = (isTTY: boolean, columns = 200) => Object.assign(new PassThrough(), { isTTY, columns })
 
-test('the line says whom it waits for, how long, and how to take it back', () => {
+test('the line says who must approve, the time left, and how to withdraw the request', () => {
   assert.equal(waitingText(event(), 'bob', 65_000), 'waiting for approval: an approver of bob; 1:05 left, Ctrl-C withdraws it')
   const both = event({ reason: 'human_and_approvers', approvals_needed: 2, approvals_given: 1 })
   assert.match(waitingText(both, 'bob', 900), /an approver of bob, 1 of 2 approvals of other agents given; 0:01 left/)
@@ -27,7 +27,7 @@ test('the line says whom it waits for, how long, and how to take it back', () =>
   assert.equal(waitingText(event(), 'b\u001b[31mob', 1).includes('\u001b'), false)
 })
 
-test('a terminal has one line that counts down and is gone afterwards', async () => {
+test('a terminal shows one line that counts down and is erased at the end', async () => {
   const [output, clock] = [stderr(true), new ManualClock()]
   const line = new WaitingLine({ stderr: output, clock }, { agent: 'bob' })
   await line.show(event({ expires_in_ms: 2_000 }))
@@ -43,7 +43,7 @@ test('a terminal has one line that counts down and is gone afterwards', async ()
   assert.ok(text.endsWith('\r\u001b[K'))
 })
 
-test('a narrow terminal has as much of the line as fits in one', async () => {
+test('a narrow terminal shows as much of the line as fits', async () => {
   const output = stderr(true, 20)
   const line = new WaitingLine({ stderr: output, clock: new ManualClock() }, { agent: 'bob' })
   await line.show(event())
@@ -51,7 +51,7 @@ test('a narrow terminal has as much of the line as fits in one', async () => {
   await line.end()
 })
 
-test('elsewhere each change is a plain line', async () => {
+test('without a terminal, each change is a plain line', async () => {
   const [output, clock] = [stderr(false), new ManualClock()]
   const line = new WaitingLine({ stderr: output, clock }, { agent: 'bob' })
   await line.show(event())

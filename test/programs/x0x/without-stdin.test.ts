@@ -10,11 +10,11 @@ import { exitEvent, RUN_ID, runOutcome } from '../../support/journal-exit.ts'
 import { fakeDaemon, json, runAnswer } from '../../support/fake-daemon.ts'
 import { fleetDaemon, hostEnd } from '../../support/fleet-daemon.ts'
 
-// e2e/stdin.test.ts has the table of cases, in several shells. These are the lines that need a daemon of another kind.
+// e2e/stdin.test.ts has the table of cases, in several shells. These cases need a special daemon.
 
 const X0X = join(import.meta.dirname, '..', '..', '..', 'dist', 'x0x.cjs')
 
-/** Runs a line of the shell in which `x0x` is the built program. A function of the shell would open a redirected file in the shell. */
+/** Runs a shell line in which `x0x` is the built program. A shell function would open redirected files in the shell itself. */
 const shell = async (dir: string, script: string) => {
   await writeFile(join(dir, 'x0x'), `#!/bin/sh\nexec '${process.execPath}' '${X0X}' --data-dir '${dir}' "$@"\n`, { mode: 0o755 })
   const env = { ...process.env, PATH: `${dir}:${process.env['PATH']}` }
@@ -29,7 +29,7 @@ const place = async (t: TestContext) => {
   return daemon
 }
 
-test('a refused line asks the daemon for nothing, and repeats the line with what can be done', async (t) => {
+test('a refused command requests no run, and x0x prints both ways to repeat it', async (t) => {
   const { dir, seen } = await place(t)
   const { status, stderr } = await shell(dir, "x0x exec bob --timeout 5 -- cat 'a b' < three")
   const line = `x0x --data-dir ${dir} exec bob --timeout 5`
@@ -50,14 +50,14 @@ test('with --json, the refusal is an object on standard output', async (t) => {
   assert.match(String(message), /stdin_not_sent/)
 })
 
-test('other commands leave standard input alone and say nothing', async (t) => {
+test('other commands do not read standard input and print no warning', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, sessions: [], fanouts: [], agent_id: 'a' }))
   await writeFile(join(dir, 'three'), 'a\nb\nc\n')
   for (const line of ['id', 'version', 'exec sessions', 'man x0x'])
     assert.deepEqual((await shell(dir, `x0x ${line} < three`)).stderr, '', line)
 })
 
-test('a fan-out, a detached run and an attach are refused as well', async (t) => {
+test('a fan-out, a detached run and an attach with data on stdin are refused', async (t) => {
   const fleet = await fleetDaemon(t, ['web1', 'web2'], (fanout) => {
     fanout.begun(...fanout.hosts)
     fanout.ended(...fanout.hosts.map((host) => hostEnd(host)))

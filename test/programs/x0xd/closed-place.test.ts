@@ -15,7 +15,7 @@ const dist = (name: string): string => fileURLToPath(new URL(`../../../dist/${na
 const IS_ROOT = process.geteuid?.() === 0
 const hasScript = spawnSync('script', ['--version']).status === 0
 
-/** x0x and its runtime in a directory that only its user may enter, with a network half of the test's choice. */
+/** Installs x0x and its runtime in a directory that only its user may enter, with a given network program. */
 const installIn = async (dir: string, networkHalf: string | null): Promise<{ readonly runtime: string; readonly program: string }> => {
   const place = join(dir, 'closed')
   await mkdir(place, { mode: 0o700 })
@@ -31,7 +31,7 @@ const installIn = async (dir: string, networkHalf: string | null): Promise<{ rea
 const words = (dir: string): string[] => ['--data-dir', join(dir, 'data'), '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
 const env = { PATH: process.env['PATH'], X0X_MDNS: 'false' }
 
-test('from a directory that nobody else may enter the daemon starts, and its network half is another user where we are root', async (t) => {
+test('the daemon starts in a private directory, and as root its network process runs as another user', async (t) => {
   const dir = await tempDir(t)
   const { runtime, program } = await installIn(dir, null)
   const daemon = spawn(runtime, [program, ...words(dir)], { stdio: ['ignore', 'pipe', 'inherit'], env })
@@ -47,7 +47,7 @@ test('from a directory that nobody else may enter the daemon starts, and its net
   assert.deepEqual(await exited, [0, null])
 })
 
-/** How an upgrade puts another release in the place of a file. */
+/** Ways in which an upgrade replaces a file. */
 const UPGRADES = {
   'another file': async (path: string, text: string) => {
     await writeFile(`${path}.new`, text)
@@ -57,7 +57,7 @@ const UPGRADES = {
 }
 
 for (const [way, upgrade] of Object.entries(UPGRADES))
-  test(`a network half that begins after an upgrade (${way}) is of its executor's release, or does not begin`, async (t) => {
+  test(`a network process started after an upgrade (${way}) is of the executor's release, or does not start`, async (t) => {
     const dir = await tempDir(t)
     const { runtime, program } = await installIn(dir, null)
     const daemon = spawn(runtime, [program, ...words(dir)], { stdio: ['ignore', 'pipe', 'pipe'], env })
@@ -83,7 +83,7 @@ for (const [way, upgrade] of Object.entries(UPGRADES))
     assert.deepEqual(await exited, [0, null])
   })
 
-/** Looks for a terminal among its descriptors, then says more than a log should, and with an escape. */
+/** Looks for a terminal among its descriptors, then writes more than the log accepts, and an escape sequence. */
 const CAPTURED = `import fs from 'node:fs'
 import tty from 'node:tty'
 const outcome = {}
@@ -110,7 +110,7 @@ const onTerminal = async (t: TestContext, file: string, argv: readonly string[])
 }
 
 test(
-  'a captured network half has no descriptor of the operator’s terminal, and what it says gets there cut, counted and escaped',
+  'a captured network process cannot reach the terminal, and its log lines arrive cut, limited and escaped',
   { skip: hasScript ? false : 'needs script(1)' },
   async (t) => {
     const dir = await tempDir(t)
@@ -120,17 +120,17 @@ test(
     const said = lines.map((line) => JSON.parse(line) as { name: string; pid: number; msg?: string; outcome?: object })
     assert.deepEqual(said.find(({ outcome }) => outcome !== undefined)?.outcome, { tty: 'ERR_ACCESS_DENIED' }, shown.slice(0, 2_000))
     const its = said.filter(({ name }) => name === 'x0xd-network')
-    // The burst, and what a second or two refill; of 20,000.
+    // The burst plus the refill of a second or two, out of 20,000 lines.
     assert.ok(its.length > RELAYED_LINES_BURST / 2 && its.length < 2 * RELAYED_LINES_BURST, `${its.length} lines`)
     assert.ok(its.some(({ msg }) => msg === '\x1b]0;owned\x07\u009b31m'))
     assert.equal(its.find(({ msg }) => msg?.startsWith('yyy'))?.msg?.length, RELAYED_LINE_BYTES)
-    // oxlint-disable-next-line no-control-regex -- that there are none is what this is about
+    // oxlint-disable-next-line no-control-regex -- the test checks that there are no such characters
     assert.doesNotMatch(lines.join(''), /[\x00-\x1f\x7f-\x9f]/)
     assert.ok(!said.some(({ name, outcome }) => name === 'x0xd' && outcome !== undefined), 'it cannot speak as the executor')
   },
 )
 
-test('whoever reads its ready line may leave before it is written: it lives on', async (t) => {
+test('the daemon continues if the reader of its ready line closes the pipe', async (t) => {
   const dir = await tempDir(t)
   const daemon = spawn(process.execPath, [dist('x0xd.mjs'), ...words(dir)], { stdio: ['ignore', 'pipe', 'pipe'], env })
   t.after(() => daemon.kill('SIGKILL'))

@@ -29,14 +29,14 @@ before(async () => {
 
 after(async () => mesh.stop())
 
-test('it keeps its identity across a restart and says nothing while it is well', async () => {
+test('the daemon keeps its identity across a restart and logs nothing', async () => {
   const { agentId, machineId } = alice
   assert.equal(await alice.log(), '')
   await alice.restart()
   assert.deepEqual([alice.agentId, alice.machineId], [agentId, machineId])
 })
 
-test('without an ACL file it starts, and exec is disabled', async () => {
+test('without an ACL file, the daemon starts and exec is disabled', async () => {
   const { enabled, acl_summary } = await alice.diagnostics()
   assert.equal(enabled, false)
   assert.equal(acl_summary['disabled_reason'], 'acl_missing')
@@ -45,14 +45,14 @@ test('without an ACL file it starts, and exec is disabled', async () => {
   assert.match(own.stderr, /exec_disabled/)
 })
 
-test('a second daemon on the same data directory is refused and told who holds it', async () => {
+test('a second daemon on the same data directory is refused with the pid of the first', async () => {
   const second = await runDaemonCommand(['--data-dir', alice.dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0'])
   assert.equal(second.status, 1)
   assert.match(second.stderr, new RegExp(`in use by the daemon with pid ${alice.pid} .*\nx0xd: {3}Try: x0xd --data-dir \\S+ .*--replace &`))
   assert.equal((await alice.cli(['id'])).status, 0, 'the first goes on')
 })
 
-test('the doctor asks a daemon that runs', async () => {
+test('x0xd --doctor queries a running daemon', async () => {
   const { status, stdout } = await runDaemonCommand(['--doctor', '--data-dir', alice.dir])
   assert.equal(status, 0, stdout)
   assert.match(stdout, new RegExp(`ok {4}daemon .*runs with pid ${alice.pid}: agent ${alice.agentId.slice(0, 8)}`))
@@ -60,7 +60,7 @@ test('the doctor asks a daemon that runs', async () => {
   assert.ok(stdout.includes(`${join(alice.dir, 'requests.jsonl')}; the running daemon can write it`), stdout)
 })
 
-test('its files are for its user alone, and nothing but the identity and the journal of what it asked is left when it stops', async () => {
+test('the files of a daemon are private, and only the identity and the request log remain after a stop', async () => {
   for (const name of ['agent.key', 'machine.key', 'operator.key', 'api-token', 'api.sock', 'api.port']) {
     assert.equal((await stat(join(alice.dir, name))).mode & 0o077, 0, name)
   }
@@ -69,7 +69,7 @@ test('its files are for its user alone, and nothing but the identity and the jou
   assert.deepEqual((await readdir(alice.dir)).toSorted(), [...FILES_OF_STOPPED, 'x0xd.log'])
 })
 
-test('after a kill it starts again: neither the lock nor the socket of the dead is in its way', async () => {
+test('after a kill the daemon starts again despite a stale lock and socket', async () => {
   await alice.start()
   await alice.stop('SIGKILL')
   assert.ok((await readdir(alice.dir)).includes('api.sock'))
@@ -80,7 +80,7 @@ test('after a kill it starts again: neither the lock nor the socket of the dead 
   assert.ok(!(await readdir(alice.dir)).includes(left), 'what it was writing is gone')
 })
 
-test('a malformed ACL, groups file, contacts file or key refuses to start with 2 and names the file', async (t) => {
+test('a malformed ACL, groups file, contacts file or key stops the start with status 2 and its path', async (t) => {
   const daemon = (await meshOf(t)).add('alice')
   await mkdir(daemon.dir, { mode: 0o700 })
   for (const [name, text] of [
@@ -100,7 +100,7 @@ test('a malformed ACL, groups file, contacts file or key refuses to start with 2
   assert.ok(!(await readdir(daemon.dir)).includes('x0xd.pid'), 'the lock is given back')
 })
 
-test('SIGHUP never ends it, also while it starts, and takes an ACL only where that narrows the one in force', async (t) => {
+test('SIGHUP does not end the daemon, even during its start, and loads only an ACL that narrows the current one', async (t) => {
   const daemon = (await meshOf(t)).add('alice')
   await daemon.start()
   const write = async (...commands: string[][]): Promise<void> => daemon.writeAcl([{ agent: daemon, commands }])
@@ -159,7 +159,7 @@ test('SIGHUP never ends it, also while it starts, and takes an ACL only where th
   assert.equal(await daemon.stop(), 0)
 })
 
-test('two instances of one user run side by side by --name, and each is asked by its name', async (t) => {
+test('two daemons of one user run with different --name, and each is addressed by its name', async (t) => {
   const mesh = await meshOf(t)
   const names = ['a', 'b'].map((letter) => `x0x-test-${process.pid}-${letter}`)
   const daemons = names.map((name) => new TestDaemon(name, join(userInfo().homedir, `.x0x-${name}`), { instance: name }))
@@ -170,7 +170,7 @@ test('two instances of one user run side by side by --name, and each is asked by
   assert.notEqual(first.agentId, second.agentId)
   for (const daemon of daemons) assert.equal((await daemon.json<{ agent_id: string }>('id')).agent_id, daemon.agentId)
 
-  // The named daemon's own diagnostics through exec: HOME is all that the child knows, so the ACL says which daemon.
+  // The child knows only HOME, so the ACL rule names the daemon whose diagnostics it prints.
   const argv = [
     await mesh.program('x0x', `exec '${process.execPath}' '${CLI}' "$@"`),
     '--name',
@@ -189,7 +189,7 @@ test('two instances of one user run side by side by --name, and each is asked by
   await until('both stop', async () => (await Promise.all(daemons.map(async (daemon) => daemon.stop()))).every((status) => status === 0))
 })
 
-test('it stops when the launcher that waits for it is killed, and its children get nothing of the channel between them', async (t) => {
+test('the daemon stops when its launcher is killed, and its channel to the launcher is closed on exec', async (t) => {
   const daemon = (await meshOf(t)).add('alice')
   const [runtime, bundle] = ['../../../deploy/runtime.mjs', '../../../dist/x0xd.mjs'].map((path) =>
     fileURLToPath(new URL(path, import.meta.url)),
@@ -209,12 +209,12 @@ test('it stops when the launcher that waits for it is killed, and its children g
   const flags = /^flags:\s*([0-7]+)$/m.exec(await readFile(`/proc/${held}/fdinfo/3`, 'utf8'))?.[1]
   assert.notEqual(Number.parseInt(flags ?? '0', 8) & 0o2000000, 0, 'the channel is closed on exec')
   launcher.kill('SIGKILL')
-  // The daemon holds the same pipe: it ends with the last of both.
+  // The daemon holds the same pipe, which closes when both processes have ended.
   await once(launcher, 'close')
   assert.deepEqual((await readdir(daemon.dir)).toSorted(), [...FILES_OF_STOPPED])
 })
 
-test('a port that is taken is one line that says which and what to do', async (t) => {
+test('a port in use gives one line with the address and the option to change', async (t) => {
   const server = createServer()
   await once(server.listen(0, '127.0.0.1'), 'listening')
   t.after(() => server.close())
@@ -231,14 +231,14 @@ test('a port that is taken is one line that says which and what to do', async (t
   assert.match(api.stderr, new RegExp(`^x0xd: the API cannot listen on 127\\.0\\.0\\.1:${port}: .*--api-port.*\\n$`))
 })
 
-test('a revocation is seen: by the agent itself, by its doctor, and by those who know it', async (t) => {
+test('a revocation is visible to the agent itself, to its doctor, and to its contacts', async (t) => {
   const mesh = await meshOf(t)
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
   await Promise.all([alice.start(), bob.start()])
   await alice.meet(bob, 'known')
   await bob.meet(alice, 'trusted')
   const before = await alice.ok('card')
-  // Nobody listens there, but now the two are linked.
+  // No program listens on bob, but the two agents are linked now.
   await alice.cli(['direct', 'send', 'bob', 'hello'])
   await alice.ok('id', 'revoke', '--yes')
   assert.equal((await alice.json<{ revoked: boolean }>('id')).revoked, true)

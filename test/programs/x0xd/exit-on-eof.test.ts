@@ -8,7 +8,7 @@ import { gone, pidIn, runRexd, startRexd } from '../../support/rexd-server.ts'
 const TIMEOUT = { timeout: 30_000 }
 const SLEEP = { shell: true, command: 'echo $$ > pid; setsid sleep 1000 & sleep 1000' }
 
-test('with --exit-on-eof the end of its input ends rexd and its programs', TIMEOUT, async (t) => {
+test('with --exit-on-eof, the end of its input ends rexd and its programs', TIMEOUT, async (t) => {
   const server = await startRexd(t, {}, undefined, { flags: ['--exit-on-eof'], stdin: 'pipe' })
   const { session_id } = await post(server, 'session.open', { client_name: 'a' })
   await post(server, 'exec.start', { session_id, ...SLEEP })
@@ -21,7 +21,7 @@ test('with --exit-on-eof the end of its input ends rexd and its programs', TIMEO
   await gone(program)
 })
 
-test('without it the input is nobody’s business, and it goes with --http alone', TIMEOUT, async (t) => {
+test('without --exit-on-eof rexd ignores the end of its input, and the option needs --http', TIMEOUT, async (t) => {
   const server = await startRexd(t, {}, undefined, { stdin: 'pipe' })
   server.child.stdin!.destroy()
   for (let round = 0; round < 3; round++) assert.equal((await ask(server, { token: null })).status, 401)

@@ -7,7 +7,7 @@ import { after, before, test } from 'node:test'
 
 import { MeshOfDaemons, processesNaming, runDaemonCommand, type TestDaemon } from '../../support/mesh-of-daemons.ts'
 
-// The network process starts ahead of the executor. A start that fails before, while or after that leaves nothing of it.
+// The network process starts before the executor process. It must end if the start fails at any point.
 
 const TIMEOUT = { timeout: 60_000 }
 
@@ -19,7 +19,7 @@ let port = 0
 before(async () => {
   mesh = await MeshOfDaemons.create()
   daemon = mesh.add('alice')
-  // Makes the keys, and leaves nothing that a failed start would not leave.
+  // Creates the keys, so that a failed start has nothing to create.
   await daemon.start()
   await daemon.stop()
   await once(taken.listen(0, '127.0.0.1'), 'listening')
@@ -30,7 +30,7 @@ after(async () => {
   await mesh.stop()
 })
 
-/** What goes wrong: the undoing of it. */
+/** Causes a failure and returns the function that undoes it. */
 type Make = (dir: string) => Promise<() => Promise<void>>
 
 const withFile =
@@ -62,7 +62,7 @@ const FAILURES: readonly [what: string, make: Make, flags: () => string[], statu
   ['a machine key that others can read', loose('machine.key'), () => [], 2, (dir) => looseText(`${dir}/machine.key`)],
   ['an agent key that others can read', loose('agent.key'), () => [], 2, (dir) => looseText(`${dir}/agent.key`)],
   ['an operator key that others can read', loose('operator.key'), () => [], 2, (dir) => looseText(`${dir}/operator.key`)],
-  ['no ACL where one is named', nothing, () => ['--exec-acl', '/nowhere/acl'], 2, () => 'cannot read /nowhere/acl: no such file'],
+  ['a missing ACL that --exec-acl names', nothing, () => ['--exec-acl', '/nowhere/acl'], 2, () => 'cannot read /nowhere/acl: no such file'],
   [
     'an ACL that cannot be read',
     withFile('acl', 'nonsense\n'),
@@ -71,7 +71,7 @@ const FAILURES: readonly [what: string, make: Make, flags: () => string[], statu
     (dir) => `${dir}/acl:1:9: illegal character in key`,
   ],
   [
-    'a file in the place of the socket',
+    'a regular file at the path of the socket',
     withFile('api.sock'),
     () => [],
     1,
@@ -96,7 +96,7 @@ const FAILURES: readonly [what: string, make: Make, flags: () => string[], statu
 ]
 
 for (const [what, make, flags, status, said] of FAILURES)
-  test(`${what}: status and message, and neither a process nor a file is left`, TIMEOUT, async (t) => {
+  test(`${what} fails the start with a status and message, and leaves no process and no file`, TIMEOUT, async (t) => {
     const { dir } = daemon
     const undo = await make(dir)
     t.after(undo)
@@ -108,7 +108,7 @@ for (const [what, make, flags, status, said] of FAILURES)
     assert.deepEqual(await readdir(dir), before)
   })
 
-test('a directory in use: status and message, and the daemon that uses it keeps its network process', TIMEOUT, async () => {
+test('a directory in use fails the start, and the daemon that uses it keeps its network process', TIMEOUT, async () => {
   await daemon.start()
   const network = await daemon.networkPid()
   const { status, stderr } = await runDaemonCommand(['--data-dir', daemon.dir, '--api-port', '0'])

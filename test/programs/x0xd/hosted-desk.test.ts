@@ -22,7 +22,7 @@ const deskProgram = (t: TestContext, dir: string) => {
   return child
 }
 
-test('a daemon hosts the desk for its user alone; x0x desk beside it says so and ends, and the desk ends with the daemon', async (t) => {
+test('the daemon hosts a private approval service, x0x desk refuses to start, and the service ends with the daemon', async (t) => {
   const daemon = (await meshOf(t)).add('alice')
   await daemon.start()
   const paths = pathsIn(daemon.dir)
@@ -40,7 +40,7 @@ test('a daemon hosts the desk for its user alone; x0x desk beside it says so and
   await assert.rejects(openDesk(paths, 'terminal'), { code: 'daemon_unreachable' })
 })
 
-test('a daemon that starts beside x0x desk goes on without it, and takes its place when that ends', async (t) => {
+test('a daemon starts while x0x desk runs, and hosts the approval service after that ends', async (t) => {
   const daemon = (await meshOf(t)).add('alice')
   await mkdir(daemon.dir, { recursive: true, mode: 0o700 })
   const first = deskProgram(t, daemon.dir)

@@ -8,7 +8,7 @@ import { parseRecordLine } from '../../../src/protocol/tool-record.ts'
 import { MeshOfDaemons, runDaemonCommand } from '../../support/mesh-of-daemons.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-// A later x0x was here, and this one was put back in its place: docs/upgrade.md.
+// The data directory has files of a later x0x, which was replaced by this release. See docs/upgrade.md.
 
 const put = async (path: string, text: string): Promise<void> => {
   await mkdir(dirname(path), { recursive: true, mode: 0o700 })
@@ -16,10 +16,10 @@ const put = async (path: string, text: string): Promise<void> => {
 }
 
 const SECRET = 'ab'.repeat(32)
-/** Of a version whose keys are others as well. */
+/** A file of a later version with an unknown key. */
 const json = (more: object): string => JSON.stringify({ version: 2, sealed_with: 'another key', ...more })
 
-/** Files that keep a daemon from starting, and what it says of them. */
+/** Files that keep a daemon from starting, and the message for each. */
 const REFUSED: Readonly<Record<string, readonly [text: string, says: RegExp]>> = {
   'agent.key': [
     `x0x-agent-key-v2\n${SECRET}\nmore\n`,
@@ -34,7 +34,7 @@ const REFUSED: Readonly<Record<string, readonly [text: string, says: RegExp]>> =
   'exec-acl.toml': ['[exec]\nenabled = true\nweather = "fair"\n', /:3: exec\.weather: unknown key/],
 }
 
-test('a daemon starts with no file of a later version, says so, and leaves it as it is', async (t) => {
+test('a daemon refuses to start with a file of a later version, names it, and leaves it unchanged', async (t) => {
   const root = await tempDir(t)
   const tried = Object.entries(REFUSED).map(async ([name, [text, says]]) => {
     const file = join(root, name.replace('.', '-'), name)
@@ -50,7 +50,7 @@ test('a daemon starts with no file of a later version, says so, and leaves it as
   await Promise.all(tried)
 })
 
-test('what decides nothing by itself keeps no daemon away: store, marks and journal of a later version stay for it', async (t) => {
+test('store, run markers and audit log of a later version do not prevent a start, and stay unchanged', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const daemon = mesh.add('alice')
@@ -80,7 +80,7 @@ test('what decides nothing by itself keeps no daemon away: store, marks and jour
   assert.match(problems[0]?.message ?? '', /its event "weather" is not known to this version of x0x/)
 })
 
-test('a record of a later version is named before its fields are', () => {
+test('a record of a later version is refused for its version before its fields', () => {
   const line = { event: 'record', version: 2, x0x: '9', whoami: 'a', began_at: 'b', host: 'c' }
   assert.match(String(parseRecordLine(Buffer.from(JSON.stringify(line)))), /version 2 is from a later x0x, and this one reads version 1/)
 })

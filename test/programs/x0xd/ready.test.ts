@@ -13,7 +13,7 @@ import { tempDir } from '../../support/temp-dir.ts'
 
 const DAEMON = join(import.meta.dirname, '../../../dist/x0xd.mjs')
 
-test('a daemon that is ready says what it allows, and what to do where that is nothing', async (t) => {
+test('the ready line says how many commands the ACL allows, or what to do if it allows none', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const bob = mesh.add('bob')
@@ -25,7 +25,7 @@ test('a daemon that is ready says what it allows, and what to do where that is n
   assert.match(bob.ready, /\nThe ACL allows 2 commands\n$/)
 })
 
-test('at a terminal a daemon that is ready says so in one short line', async (t) => {
+test('at a terminal, the ready message is one short line', async (t) => {
   const loaded = loadPty()
   assert.ok('native' in loaded)
   const { master, slave } = loaded.native.open(80, 24)
@@ -46,45 +46,41 @@ test('at a terminal a daemon that is ready says so in one short line', async (t)
 
 const [STOP, GO_ON] = ['\u0013', '\u0011']
 
-test(
-  'a terminal that is stopped (Ctrl-S) keeps neither the daemon nor its end waiting, and shows its line later',
-  { timeout: 60_000 },
-  async (t) => {
-    const dir = await tempDir(t)
-    const startStopped = async () => {
-      const loaded = loadPty()
-      assert.ok('native' in loaded)
-      const { master, slave } = loaded.native.open(80, 24)
-      writeSync(master, STOP)
-      const flags = ['--data-dir', dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
-      const daemon = spawn(process.execPath, [DAEMON, '--init', ...flags], { stdio: ['ignore', slave, 'ignore'] })
-      closeSync(slave)
-      const exited = once(daemon, 'exit')
-      t.after(() => daemon.kill('SIGKILL'))
-      const terminal = new ReadStream(master)
-      // The daemon's end closes the other side.
-      terminal.on('error', () => undefined)
-      t.after(() => terminal.destroy())
-      const api = new LocalApi({ instance: { name: null, dataDir: dir }, url: null, env: {} })
-      await until('the daemon answers', async () => api.json({ method: 'GET', path: '/health' }).catch(() => null))
-      return { daemon, exited, terminal }
-    }
+test('a terminal stopped with Ctrl-S delays neither the daemon nor its end, and shows the line later', { timeout: 60_000 }, async (t) => {
+  const dir = await tempDir(t)
+  const startStopped = async () => {
+    const loaded = loadPty()
+    assert.ok('native' in loaded)
+    const { master, slave } = loaded.native.open(80, 24)
+    writeSync(master, STOP)
+    const flags = ['--data-dir', dir, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+    const daemon = spawn(process.execPath, [DAEMON, '--init', ...flags], { stdio: ['ignore', slave, 'ignore'] })
+    closeSync(slave)
+    const exited = once(daemon, 'exit')
+    t.after(() => daemon.kill('SIGKILL'))
+    const terminal = new ReadStream(master)
+    // The end of the daemon closes the slave side of the pty.
+    terminal.on('error', () => undefined)
+    t.after(() => terminal.destroy())
+    const api = new LocalApi({ instance: { name: null, dataDir: dir }, url: null, env: {} })
+    await until('the daemon answers', async () => api.json({ method: 'GET', path: '/health' }).catch(() => null))
+    return { daemon, exited, terminal }
+  }
 
-    const first = await startStopped()
-    first.daemon.kill('SIGTERM')
-    assert.deepEqual(await first.exited, [0, null])
+  const first = await startStopped()
+  first.daemon.kill('SIGTERM')
+  assert.deepEqual(await first.exited, [0, null])
 
-    const { daemon, exited, terminal } = await startStopped()
-    let text = ''
-    const shown = new Promise<void>((resolve) =>
-      terminal.on('data', (part) => {
-        text += String(part)
-        if (text.includes('x0xd ready')) resolve()
-      }),
-    )
-    terminal.write(GO_ON)
-    await shown
-    daemon.kill('SIGTERM')
-    assert.deepEqual(await exited, [0, null])
-  },
-)
+  const { daemon, exited, terminal } = await startStopped()
+  let text = ''
+  const shown = new Promise<void>((resolve) =>
+    terminal.on('data', (part) => {
+      text += String(part)
+      if (text.includes('x0xd ready')) resolve()
+    }),
+  )
+  terminal.write(GO_ON)
+  await shown
+  daemon.kill('SIGTERM')
+  assert.deepEqual(await exited, [0, null])
+})

@@ -66,7 +66,5 @@ const tryIt = async (t: TestContext, withAcl: boolean): Promise<void> => {
   assert.match(await daemon.ok('audit', 'verify', path), /ok/)
 }
 
-test('a call of the REST API without the token, or from a foreign page, leaves a line in the journal of runs', TIMEOUT, async (t) =>
-  tryIt(t, true),
-)
-test('… and in requests.jsonl where there is no ACL', TIMEOUT, async (t) => tryIt(t, false))
+test('a REST call without the token or from a foreign page leaves a line in the audit log', TIMEOUT, async (t) => tryIt(t, true))
+test('without an ACL, a refused REST call leaves a line in requests.jsonl', TIMEOUT, async (t) => tryIt(t, false))

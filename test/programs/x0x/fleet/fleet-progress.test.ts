@@ -12,7 +12,7 @@ const open = (columns = 80, isTTY = true, init = { env: { NO_COLOR: '1' } as Rec
   return { clock, progress: new FleetProgress({ stderr, clock }, init), text: () => String(stderr.read() ?? '') }
 }
 
-test('it says how far it has come, and who is slowest', async () => {
+test('the progress line shows how many hosts are done and which is slowest', async () => {
   const { clock, progress, text } = open()
   progress.asked(3)
   progress.begun('web1')
@@ -28,7 +28,7 @@ test('it says how far it has come, and who is slowest', async () => {
   assert.match(text(), /x0x: cancelling, 2 of 3 done/)
 })
 
-test('it is drawn ten times a second at most, and goes on by itself each second', async () => {
+test('the progress line is drawn at most ten times a second, and updates itself each second', async () => {
   const { clock, progress, text } = open()
   progress.asked(1_000)
   let drawn = 0
@@ -42,7 +42,7 @@ test('it is drawn ten times a second at most, and goes on by itself each second'
   assert.equal(text().split('\u001b[K').length - 1, 5)
 })
 
-test('it never wraps, and is gone while something else is written and at the end', async () => {
+test('the progress line never wraps, and is erased before other output and at the end', async () => {
   const { clock, progress, text } = open(30)
   progress.asked(1_000)
   progress.begun('a-host-with-a-name-that-is-long')
@@ -61,7 +61,7 @@ test('it never wraps, and is gone while something else is written and at the end
   assert.equal(text(), '')
 })
 
-test('there is none where nobody looks, nor of a quiet command; colours where there may be', async () => {
+test('the progress line needs a terminal and can be switched off, and shows failures in red if colours are allowed', async () => {
   for (const { clock, progress, text } of [open(80, false), open(80, true, { env: {}, off: true })]) {
     progress.asked(1)
     await clock.advance(3_000)
@@ -77,6 +77,6 @@ test('there is none where nobody looks, nor of a quiet command; colours where th
   progress.end()
 })
 
-test('times are short', () => {
+test('durations are short texts', () => {
   assert.deepEqual([0, 999, 59_999, 60_000, 3_661_000].map(timeText), ['0 s', '0 s', '59 s', '1:00', '61:01'])
 })

@@ -8,7 +8,7 @@ import { denied, fleetDaemon, hostEnd, notStarted, unknown, unreachable, type As
 
 const names = (count: number): string[] => Array.from({ length: count }, (_, at) => `web${at + 1}`)
 
-/** All hosts begin, `script` says what they write, and each ends as `ends` says, else well. */
+/** All hosts begin, `script` writes their output, and each ends as in `ends` or else successfully. */
 const answering =
   (script: (fanout: AskedFanout) => void, ends: readonly FanoutHostJson[] = []) =>
   (fanout: AskedFanout): void => {
@@ -32,7 +32,7 @@ const exec = async (
   return { ...result, seen, body: body === undefined ? null : (JSON.parse(body) as Record<string, unknown>) }
 }
 
-test('each line stands behind the name of its host, however its bytes come', async (t) => {
+test('each output line starts with the name of its host, even if it arrives in several chunks', async (t) => {
   const { status, stdout, stderr } = await exec(
     t,
     names(10),
@@ -51,7 +51,7 @@ test('each line stands behind the name of its host, however its bytes come', asy
   assert.match(stderr, /^web2: bad\nx0x: 10 hosts asked: 10 ran, 0 denied, 0 unreachable, 0 not started, 0 cancelled, 0 unknown; 0 s\n$/)
 })
 
-test('on a terminal names are aligned, and what the terminal would obey is shown', async (t) => {
+test('on a terminal, host names are aligned and control characters are escaped', async (t) => {
   const { stdout } = await exec(
     t,
     names(10),
@@ -65,7 +65,7 @@ test('on a terminal names are aligned, and what the terminal would obey is shown
   assert.deepEqual(stdout.split('\n').slice(0, 2), ['web1:  a\\x1b[2Jb', 'web10: c'])
 })
 
-test('the request says what the line says, names each agent by its id, and carries the proof of an operator', async (t) => {
+test('the request has all options of the command line, the hosts as agent IDs, and an operator proof', async (t) => {
   const flags = ['--parallel', '3', '--canary', '2', '--max-failures', '10%', '--timeout', '2.5', '--deadline', '60', '--session', 'deploy']
   const { body, seen } = await exec(
     t,
@@ -90,7 +90,7 @@ test('the request says what the line says, names each agent by its id, and carri
   assert.match(String(seen[1]?.headers['x-x0x-operator-proof']), /\S/)
 })
 
-test('stdin goes along whole', async (t) => {
+test('a fan-out sends stdin completely', async (t) => {
   const { body } = await exec(
     t,
     names(1),
@@ -101,7 +101,7 @@ test('stdin goes along whole', async (t) => {
   assert.equal(body?.['stdin_b64'], Buffer.from('hello').toString('base64'))
 })
 
-test('the summary names every host that did not succeed, with its reason and what to do', async (t) => {
+test('the summary names every host that did not succeed, with reason and next step', async (t) => {
   const ends = [
     hostEnd('web2', { code: 3 }),
     denied('web3'),
@@ -141,7 +141,7 @@ test('the summary names every host that did not succeed, with its reason and wha
     )
 })
 
-test('the exit status is that of the worst that happened', async (t) => {
+test('the exit status is that of the worst host result', async (t) => {
   for (const [ends, expected] of [
     [[], 0],
     [[hostEnd('web1', { code: 7 })], 1],
@@ -160,12 +160,12 @@ test('the exit status is that of the worst that happened', async (t) => {
       ['-q'],
     )
     assert.equal(status, expected)
-    // A quiet one says failures alone.
+    // With --quiet, only failures are printed.
     assert.equal(stderr === '', expected === 0)
   }
 })
 
-test('--group says equal outputs once, with who gave them', async (t) => {
+test('--group prints equal outputs once, with their hosts', async (t) => {
   const { status, stdout, stderr } = await exec(
     t,
     names(20),
@@ -186,7 +186,7 @@ test('--group says equal outputs once, with who gave them', async (t) => {
   assert.match(stderr, /^web3 \(exit status 2\) stderr: no such file\nx0x: 20 hosts asked: 20 ran \(1 failed\)/)
 })
 
-test('a host without output is in a fold, too', async (t) => {
+test('--group lists hosts that ran without output', async (t) => {
   const { stdout } = await exec(
     t,
     names(3),
@@ -196,7 +196,7 @@ test('a host without output is in a fold, too', async (t) => {
   assert.equal(stdout, 'web[1,3] (2):\n')
 })
 
-test('--diff says the most common output once, and how the others differ', async (t) => {
+test('--diff prints the most common output once, and how the other outputs differ', async (t) => {
   const common = 'a\nb\nc\nd\ne\n'
   const { stdout, stderr } = await exec(
     t,
@@ -234,7 +234,7 @@ test('--diff says the most common output once, and how the others differ', async
   assert.match(stderr, /^x0x: 6 hosts/)
 })
 
-test('--json is one object in the shape of the API', async (t) => {
+test('--json prints one object in the format of the API', async (t) => {
   const { status, stdout, stderr } = await exec(
     t,
     names(2),
@@ -254,7 +254,7 @@ test('--json is one object in the shape of the API', async (t) => {
   )
 })
 
-test('a fan-out that makes no sense asks nobody', async (t) => {
+test('a fan-out with invalid options exits with 2 and requests no run', async (t) => {
   const { dir, seen } = await fleetDaemon(t, names(2), () => assert.fail('it was asked'))
   for (const argv of [
     ['web[1-2]'],
@@ -286,13 +286,13 @@ test('a fan-out that makes no sense asks nobody', async (t) => {
   assert.match((await runCli(['exec', 'web1', 'web2', '--prallel', '3', '--', 'x'])).stderr, /Did you mean --parallel/)
 })
 
-test('without a daemon it is 255', async () => {
+test('without a daemon, a fan-out exits with 255', async () => {
   const { status, stderr } = await runCli(['--data-dir', '/nonexistent-x0x', 'exec', '@all', '--', 'x'])
   assert.equal(status, 255)
   assert.match(stderr, /^x0x: cannot connect to x0xd \(daemon_unreachable\): /)
 })
 
-test('a daemon that goes away leaves what had begun unknown, and what had not as not started', async (t) => {
+test('if the daemon disappears, hosts that had begun are unknown and the others not started', async (t) => {
   const { status, stdout, stderr } = await exec(t, names(3), (fanout) => {
     fanout.begun('web1', 'web2')
     fanout.output('web2', 'partial')
@@ -305,7 +305,7 @@ test('a daemon that goes away leaves what had begun unknown, and what had not as
   assert.match(stderr, /3 hosts asked: 1 ran, 0 denied, 0 unreachable, 1 not started, 0 cancelled, 1 unknown/)
 })
 
-test('a host that waits for a human is said at once, warnings are said once each', async (t) => {
+test('a host that waits for an approver is reported at once, and each warning once for all hosts', async (t) => {
   const { stderr } = await exec(
     t,
     names(3),
@@ -330,7 +330,7 @@ test('a host that waits for a human is said at once, warnings are said once each
   assert.match(stderr.split('\n')[2] ?? '', /^x0x: 3 hosts asked/)
 })
 
-test('output that a cap cut is a failure in every form, and said also with --quiet', async (t) => {
+test('output cut by a limit is a failure in every format, and is reported even with --quiet', async (t) => {
   const cut = (host: string, stream: string) => hostEnd(host, { truncated: true, warnings: [`${stream}_cap_hit` as 'stdout_cap_hit'] })
   const ends = [cut('web1', 'stdout'), cut('web3', 'stderr')]
   for (const flags of [[], ['-q'], ['-g'], ['-g', '-q'], ['--diff', '-q'], ['--json'], ['--json', '-q']]) {
@@ -348,7 +348,7 @@ test('output that a cap cut is a failure in every form, and said also with --qui
   }
 })
 
-test('what does not fit into the object of --json is said on standard error, and is a failure', async (t) => {
+test('output too long for --json is reported on standard error and counts as a failure', async (t) => {
   const long = answering((fanout) => {
     fanout.output('web1', Buffer.alloc(MAX_JSON_OUTPUT))
     fanout.output('web2', Buffer.alloc(MAX_JSON_OUTPUT + 1))
@@ -357,7 +357,7 @@ test('what does not fit into the object of --json is said on standard error, and
   assert.deepEqual([status, stderr], [1, 'x0x: web2: --json has only 1048576 bytes of each output\n'])
 })
 
-test('sums of a daemon that do not fit its hosts are said, and not believed', async (t) => {
+test('totals from the daemon that contradict its host results are reported and not used', async (t) => {
   const { status, stderr } = await exec(t, names(2), (fanout) => {
     fanout.ended(hostEnd('web1'), denied('web2'))
     const sums = { asked: 2, ran: 2, denied: 0, unreachable: 0, not_started: 0, cancelled: 0, unknown: 0, failed: 0 }
@@ -368,7 +368,7 @@ test('sums of a daemon that do not fit its hosts are said, and not believed', as
   assert.match(stderr, /^x0x: it broke off: the totals of the daemon are wrong/)
 })
 
-test('where each host ended well, an answer without right sums is not well, and a quiet command says so', async (t) => {
+test('wrong or missing totals are a failure even if all hosts succeed, and are reported with --quiet', async (t) => {
   const wrong = { asked: 3, ran: 3, denied: 0, unreachable: 0, not_started: 0, cancelled: 0, unknown: 0, failed: 0 }
   const failed = { ...wrong, asked: 2, ran: 2, failed: 1 }
   for (const [sums, why] of [
@@ -390,7 +390,7 @@ test('where each host ended well, an answer without right sums is not well, and 
   }
 })
 
-test('a daemon that is killed is said to have gone away', async (t) => {
+test('if the daemon is killed, x0x says that it stopped before the end', async (t) => {
   const { status, stderr } = await exec(t, names(2), (fanout) => {
     fanout.begun('web1')
     fanout.response.write('', () => fanout.response.destroy())
@@ -399,7 +399,7 @@ test('a daemon that is killed is said to have gone away', async (t) => {
   assert.match(stderr, /^x0x: it broke off: the local daemon stopped before the end; /)
 })
 
-test('what ends twice ends as it was said first, and a host that was not asked ends it', async (t) => {
+test('the first result of a host counts, and a result of a host that was not asked ends the fan-out', async (t) => {
   const twice = await exec(t, names(1), (fanout) => {
     fanout.ended(hostEnd('web1'), hostEnd('web1', { code: 1 }))
     fanout.say({
@@ -427,7 +427,7 @@ test('what ends twice ends as it was said first, and a host that was not asked e
   assert.match(foreign.stderr, /it broke off: the daemon reports "web2", which is not one of the hosts/)
 })
 
-test('a host whose time was up is said to have had too little of it, and of whom', async (t) => {
+test('a host that exceeds its time is reported with the limit that applied', async (t) => {
   const timedOut = ['web1', 'web2'].map((host) => hostEnd(host, { code: null, signal: 15, warnings: ['duration_cap_hit'] }))
   for (const [flags, why] of [
     [['--timeout', '2'], /\n {5}failed \(2\): web\[1-2\]: SIGTERM, duration_cap_hit\n {7}--timeout was reached/],

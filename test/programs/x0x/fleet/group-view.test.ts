@@ -23,7 +23,7 @@ const recorder = () => {
   return { writes, lines: new ShownLines({ context, beside: { clear: () => undefined } }, { raw: false }) }
 }
 
-/** What is written of an output that came in these pieces, and in how many writes. */
+/** The text that is written for an output in these chunks, and the number of writes. */
 const written = async (pieces: readonly string[], held = new OutputStore({ file: new SpillFile() })) => {
   const { writes, lines } = recorder()
   const output = held.hold()
@@ -33,7 +33,7 @@ const written = async (pieces: readonly string[], held = new OutputStore({ file:
   return { text: writes.join(''), writes: writes.length }
 }
 
-test('one line stands behind its title, several below it, wherever the pieces end', async () => {
+test('a single line follows its title, and several lines go below it, for any chunk boundaries', async () => {
   const long = 'x'.repeat(MAX_LINE_PIECE)
   for (const [pieces, text] of [
     [[], 'web[1-4] (4):\n'],
@@ -46,7 +46,7 @@ test('one line stands behind its title, several below it, wherever the pieces en
     assert.equal((await written(pieces)).text, text)
 })
 
-test('many short lines are few writes, from memory and from the file', async () => {
+test('many short lines are written in few writes, both from memory and from the spill file', async () => {
   const all = 'y\n'.repeat(200_000)
   for (const max of [undefined, 100_000]) {
     const held = new OutputStore({ file: new SpillFile() }, max === undefined ? {} : { max })
@@ -56,13 +56,13 @@ test('many short lines are few writes, from memory and from the file', async () 
   }
 })
 
-/** It keeps nothing. */
+/** An output store that can keep no bytes. */
 const nowhere = (): OutputStore => {
   const file = new SpillFile({ directory: join(import.meta.dirname, 'not', 'there') })
   return new OutputStore({ file }, { max: 0 })
 }
 
-test('an output of which nothing could be kept says so at its place', async () => {
+test('an output that could not be stored says so in its place', async () => {
   assert.equal((await written(['a\nb\n'], nowhere())).text, 'web[1-4] (4):\n  … 4 bytes more could not be kept\n')
   const { writes, lines } = recorder()
   const view = new DiffView({ lines, held: nowhere() })

@@ -8,7 +8,7 @@ import { fleetDaemon, hostEnd, notStarted, type AskedFanout } from '../../../sup
 
 const HOSTS = ['web1', 'web2', 'web3']
 
-/** Signals that a test sends when it wants to. */
+/** Lets a test send signals at a time of its choice. */
 const signals = (): { readonly onSignal: NonNullable<InProcessOptions['onSignal']>; send(): void } => {
   const listeners = new Set<(signal: NodeJS.Signals) => void>()
   return {
@@ -22,7 +22,7 @@ const signals = (): { readonly onSignal: NonNullable<InProcessOptions['onSignal'
   }
 }
 
-test('Ctrl-C cancels all, and says what was cancelled and what never began', async (t) => {
+test('Ctrl-C cancels all runs, and the summary lists the cancelled hosts and those not started', async (t) => {
   const { onSignal, send } = signals()
   let fanout: AskedFanout
   const { dir, seen } = await fleetDaemon(
@@ -48,7 +48,7 @@ test('Ctrl-C cancels all, and says what was cancelled and what never began', asy
   assert.match(stderr, /\n {5}not started \(1\): web3: .*\n {5}cancelled \(1\): web1: /)
 })
 
-test('a second Ctrl-C does not wait, and says what is not known', async (t) => {
+test('a second Ctrl-C ends x0x at once, and the summary lists the unknown hosts', async (t) => {
   const { onSignal, send } = signals()
   const { dir } = await fleetDaemon(
     t,
@@ -72,7 +72,7 @@ test('a second Ctrl-C does not wait, and says what is not known', async (t) => {
   )
 })
 
-test('Ctrl-C while stdin is typed asks nobody', async (t) => {
+test('Ctrl-C while x0x reads stdin from a terminal requests no run', async (t) => {
   const { onSignal, send } = signals()
   const { dir, seen } = await fleetDaemon(t, HOSTS, () => assert.fail('it was asked'))
   const { PassThrough } = await import('node:stream')
@@ -85,7 +85,7 @@ test('Ctrl-C while stdin is typed asks nobody', async (t) => {
   assert.deepEqual(seen, [])
 })
 
-test('where its output cannot be written all are cancelled, and what became of each is said', async (t) => {
+test('if its output cannot be written, x0x cancels all runs and prints the result of each host', async (t) => {
   let fanout: AskedFanout
   const { dir } = await fleetDaemon(
     t,

@@ -40,7 +40,7 @@ const WRONG_SUMS = {
   failed: 0,
 }
 
-/** A ledger of six, of which one is not heard of, and of which two were asked again. */
+/** A ledger of six hosts. One has no result, and two were asked again. */
 const written = async (path: string): Promise<Buffer> => {
   const file = await LedgerFile.create(path, HEAD, ASKED)
   for (const host of NAMES.slice(0, 5)) file.add(begun(host))
@@ -60,7 +60,7 @@ const NO_PROC = { skip: hasProc ? false : 'no /proc: only the pid is known' }
 
 const isBadRequest = (error: unknown): boolean => isAppError(error, 'bad_request')
 
-test('it is private, and says at its end what became of each', async (t) => {
+test('a ledger file is readable only by its owner, and holds the result of each host', async (t) => {
   const path = join(await tempDir(t), 'x.ledger')
   await written(path)
   assert.equal((await stat(path)).mode & 0o777, 0o600)
@@ -90,7 +90,7 @@ test('it is private, and says at its end what became of each', async (t) => {
   })
 })
 
-test('cut off anywhere it is read as a state that adds up, or refused', async (t) => {
+test('a ledger truncated anywhere is either refused or read as a consistent state', async (t) => {
   const directory = await tempDir(t)
   const whole = await written(join(directory, 'whole'))
   const path = join(directory, 'cut')
@@ -110,7 +110,7 @@ test('cut off anywhere it is read as a state that adds up, or refused', async (t
       FANOUT_ENDS.reduce((sum, end) => sum + sums[end], 0),
       NAMES.length,
     )
-    // None that has begun there is told to have had no turn.
+    // No host that has begun is reported as not started.
     const text = whole.toString('utf8', 0, ledger.bytes)
     for (const { host, end } of ledger.state.ends())
       assert.ok(end !== 'not_started' || host === 'web6' || !text.includes(`"begun","host":"${host}"`))
@@ -118,7 +118,7 @@ test('cut off anywhere it is read as a state that adds up, or refused', async (t
   assert.ok(read > 30)
 })
 
-test('one that was altered in any way is refused', async (t) => {
+test('a ledger altered in any way is refused', async (t) => {
   const directory = await tempDir(t)
   const whole = await written(join(directory, 'whole'))
   const path = join(directory, 'altered')
@@ -141,14 +141,14 @@ test('one that was altered in any way is refused', async (t) => {
       fc.pre(!bytes.equals(whole))
       await writeFile(path, bytes)
       const read = await readLedger(path).catch((error: unknown) => error)
-      // A line feed that is gone from the end takes a last line with it, as a truncation does.
+      // A missing line feed at the end drops the last line, as a truncation does.
       if (!isBadRequest(read)) assert.ok((read as { bytes: number }).bytes < whole.length)
     }),
     { numRuns: 300 },
   )
 })
 
-test('lines that fit by their hashes and make no sense together are refused', async (t) => {
+test('a ledger whose hashes match but whose records contradict each other is refused', async (t) => {
   const path = join(await tempDir(t), 'x.ledger')
   const first: LedgerRecord[] = [
     { type: 'x0x_ledger', ...HEAD },
@@ -191,7 +191,7 @@ test('lines that fit by their hashes and make no sense together are refused', as
   }
 })
 
-test('nothing that is there is written over', async (t) => {
+test('creating a ledger does not overwrite an existing file', async (t) => {
   const directory = await tempDir(t)
   const [ledger, other] = [join(directory, 'x.ledger'), join(directory, 'notes')]
   await written(ledger)
@@ -201,7 +201,7 @@ test('nothing that is there is written over', async (t) => {
   assert.equal(await readFile(other, 'utf8'), 'mine')
 })
 
-test('who goes on with one cuts off what was left of a line, and one that another changes is written no more', async (t) => {
+test('resuming a ledger cuts off an incomplete line, and writing stops if another program changes the file', async (t) => {
   const path = join(await tempDir(t), 'x.ledger')
   const whole = await written(path)
   await writeFile(path, Buffer.concat([whole, Buffer.from('{"type":"beg')]))
@@ -221,7 +221,7 @@ test('who goes on with one cuts off what was left of a line, and one that anothe
   assert.deepEqual(await readFile(path), whole)
 })
 
-test('one that is removed is written no more, and that is said: all that became of its hosts would be gone without a word', async (t) => {
+test('writing stops with an error if the ledger file is removed', async (t) => {
   const path = join(await tempDir(t), 'x.ledger')
   const file = await LedgerFile.create(path, HEAD, ASKED)
   let failed = 0
@@ -233,7 +233,7 @@ test('one that is removed is written no more, and that is said: all that became 
   assert.equal(failed, 1)
 })
 
-test('one program writes it at a time, and what a process that is gone has left keeps nobody out', NO_PROC, async (t) => {
+test('only one program writes a ledger at a time, and the lock of a dead process is ignored', NO_PROC, async (t) => {
   const directory = await tempDir(t)
   const path = join(directory, 'x.ledger')
   const first = await LedgerFile.create(path, HEAD, ASKED)
@@ -247,13 +247,13 @@ test('one program writes it at a time, and what a process that is gone has left 
   assert.equal(first.failure, null)
   await first.close()
   assert.deepEqual((await readdir(directory)).toSorted(), ['link', 'x.ledger'])
-  // The pid is ours, and the process that had it before is not.
+  // This process has the pid now, and the process that had it before has ended.
   const left = `${path}.${identityText({ ...ownIdentity(), started: '1' }, '-')}.writes`
   await writeFile(left, '')
   const second = await LedgerFile.resume(path)
   assert.ok(!(await readdir(directory)).includes(basename(left)))
   await second.close()
   await writeFile(`${path}.${identityText({ ...ownIdentity(), boot: '1', machine: '1' }, '-')}.writes`, '')
-  // Of another host's process nobody here knows whether it goes on.
+  // This machine cannot know whether a process of another machine still runs.
   await assert.rejects(LedgerFile.resume(path), (error) => isBadRequest(error) && /another x0x writes it/.test((error as Error).message))
 })

@@ -20,7 +20,7 @@ import { NO_DISK, smallDisk } from '../../../support/small-disk.ts'
 
 const HOSTS = ['web1', 'web2', 'web3', 'web4', 'web5']
 
-/** A daemon whose fan-outs end one after the other as these say, each host that is not named well. */
+/** A daemon whose fan-outs end with these results in turn. A host without a result succeeds. */
 const place = async (t: TestContext, ...ends: readonly (readonly ReturnType<typeof hostEnd>[])[]) => {
   const asked: AskedFanout[] = []
   const { dir, seen } = await fleetDaemon(t, HOSTS, (fanout) => {
@@ -39,7 +39,7 @@ const place = async (t: TestContext, ...ends: readonly (readonly ReturnType<type
 
 const endsOf = async ({ state }: Awaited<ReturnType<typeof place>>) => (await state()).ends().map(({ host, end }) => `${host} ${end}`)
 
-test('a ledger keeps what became of each, and names all before one is asked', async (t) => {
+test('a ledger stores the result of each host, and all request IDs before the first request', async (t) => {
   const here = await place(t, [denied('web2'), notStarted('web3'), unknown('web4'), hostEnd('web5', { code: 1 })])
   const { status, stderr } = await here.exec('@all', '--ledger', here.file, '--', 'deploy', '42')
   assert.equal(status, 4)
@@ -55,7 +55,7 @@ test('a ledger keeps what became of each, and names all before one is asked', as
   assert.equal((await stat(here.file)).mode & 0o777, 0o600)
 })
 
-test('--retry asks those whose command certainly did not run, with the command of the ledger, until all have run', async (t) => {
+test('--retry repeats the stored command on hosts where it certainly did not run, until all have run', async (t) => {
   const here = await place(t, [denied('web2'), notStarted('web3'), unreachable('web5')], [denied('web2')])
   await here.exec('@all', '--ledger', here.file, '--', 'deploy', '42')
   const ids = here.asked[0]?.body['request_ids'] as Record<string, string>
@@ -65,7 +65,7 @@ test('--retry asks those whose command certainly did not run, with the command o
   const [, second] = here.asked
   assert.deepEqual(second?.body.argv, ['deploy', '42'])
   assert.deepEqual(second?.hosts, ['web2', 'web3', 'web5'])
-  // One that never answered keeps its id, so that it runs once at most; what was refused is asked anew.
+  // A host that never answered keeps its request ID, so that it runs at most once. A denied host gets a new one.
   const newIds = second?.body['request_ids'] as Record<string, string>
   assert.equal(newIds[agentIdOf('web3')], ids[agentIdOf('web3')])
   assert.equal(newIds[agentIdOf('web5')], ids[agentIdOf('web5')])
@@ -79,7 +79,7 @@ test('--retry asks those whose command certainly did not run, with the command o
   assert.equal(here.asked.length, 3)
 })
 
-test('who is killed in a retry of what was denied asks it the next time with the id of that retry, under which it may have begun', async (t) => {
+test('after an interrupted retry of a denied host, the next retry uses the request ID of that retry', async (t) => {
   const asked: AskedFanout[] = []
   const { dir } = await fleetDaemon(t, HOSTS, (fanout) => {
     asked.push(fanout)
@@ -97,7 +97,7 @@ test('who is killed in a retry of what was denied asks it the next time with the
   assert.deepEqual(again.slice(1), [again[0], again[0]])
 })
 
-test('a host keeps the name that it has in the ledger, whatever its contact is called when it is asked again', async (t) => {
+test('a host keeps its name from the ledger in a retry, even if its contact was renamed', async (t) => {
   const calledNow: Record<string, string> = { web2: 'web3', web3: 'web2', web4: 'db' }
   let tries = 0
   const { dir } = await fleetDaemon(
@@ -138,7 +138,7 @@ test('a host keeps the name that it has in the ledger, whatever its contact is c
   )
 })
 
-test('the line that is to be typed next is as careful as the one before: what bounds it stands in no ledger', async (t) => {
+test('the suggested retry command repeats the limits of the fan-out, which the ledger does not store', async (t) => {
   const here = await place(t, [denied('web2'), unknown('web4')])
   const bounds = ['--canary', '1', '--max-failures', '10%', '--timeout', '2.5']
   const { stderr } = await here.exec('@all', '--ledger', here.file, '--deadline', '60', ...bounds, '--', 'deploy')
@@ -148,7 +148,7 @@ test('the line that is to be typed next is as careful as the one before: what bo
   assert.deepEqual([again.status, here.asked[1]?.body['canary'], here.asked[1]?.body['max_failures']], [4, 1, '10%'])
 })
 
-test('what may have run is asked again only on purpose', async (t) => {
+test('--retry leaves hosts out whose command may have run, and --retry-unknown asks them', async (t) => {
   const here = await place(t, [unknown('web4'), hostEnd('web1', { code: 1 })])
   await here.exec('@all', '--ledger', here.file, '--', 'deploy')
   const { status, stderr } = await here.exec('--retry', here.file)
@@ -161,7 +161,7 @@ test('what may have run is asked again only on purpose', async (t) => {
   assert.equal(here.asked.length, 2)
 })
 
-test('what may have run once is not said to have certainly not run, whatever a later try comes to, until it has run', async (t) => {
+test('a host that may have run once stays unknown through failed retries until it has run', async (t) => {
   const tries = [unreachable('web4'), denied('web4'), notStarted('web4'), unknown('web4'), unreachable('web4')].map((end) => [end])
   const here = await place(t, [unknown('web4'), denied('web2')], ...tries)
   await here.exec('@all', '--ledger', here.file, '--', 'deploy')
@@ -177,7 +177,7 @@ test('what may have run once is not said to have certainly not run, whatever a l
   assert.deepEqual((await endsOf(here))[3], 'web4 ran')
 })
 
-test('what was cancelled before it was sent keeps its id, and what its agent ended does not', async (t) => {
+test('a host cancelled before sending keeps its request ID, and one stopped by its agent gets a new one', async (t) => {
   const cancelled = { code: null, end: 'cancelled' } as const
   const here = await place(t, [hostEnd('web1', cancelled), hostEnd('web2', { ...cancelled, warnings: ['cancelled'] })])
   await here.exec('@all', '--ledger', here.file, '--', 'deploy')
@@ -190,7 +190,7 @@ test('what was cancelled before it was sent keeps its id, and what its agent end
   )
 })
 
-test('of what was ended after it began nobody is told to ask again, since neither way would', async (t) => {
+test('x0x suggests no retry for a host that was cancelled after it began', async (t) => {
   const ended = hostEnd('web1', { end: 'cancelled', code: null, signal: 15, warnings: ['cancelled'] })
   const here = await place(t, [ended], [])
   const { status, stderr } = await here.exec('@all', '--ledger', here.file, '--', 'deploy')
@@ -198,7 +198,7 @@ test('of what was ended after it began nobody is told to ask again, since neithe
   assert.doesNotMatch(stderr, /--retry/)
 })
 
-test('another command, other stdin, another file: nobody is asked', async (t) => {
+test('another command, other stdin or another file is refused, and no run is requested', async (t) => {
   const here = await place(t, [denied('web2')])
   const stdin = join(here.file, '..', 'stdin')
   await writeFile(stdin, 'hello')
@@ -225,7 +225,7 @@ test('another command, other stdin, another file: nobody is asked', async (t) =>
   assert.equal(here.asked[1]?.body['stdin_b64'], Buffer.from('hello').toString('base64'))
 })
 
-test('where nobody is left to ask, --json names the hosts of the ledger whose sums it has', async (t) => {
+test('with no host left to retry, --json lists all hosts of the ledger', async (t) => {
   const here = await place(t, [hostEnd('web5', { code: 1, stdout_bytes_total: 3 })])
   await here.exec('@all', '--ledger', here.file, '--', 'deploy', '42')
   const { status, stdout } = await here.exec('--retry', here.file, '--json')
@@ -238,7 +238,7 @@ test('where nobody is left to ask, --json names the hosts of the ledger whose su
   )
 })
 
-test('a host whose output a cap cut stays failed in the ledger, and no retry asks it again', async (t) => {
+test('a host with output cut by a limit stays failed in the ledger and is not retried', async (t) => {
   const here = await place(t, [hostEnd('web5', { truncated: true, warnings: ['stdout_cap_hit'] })])
   const { status } = await here.exec('@all', '-q', '--ledger', here.file, '--', 'deploy', '42')
   assert.deepEqual([status, (await here.state()).ledger().failed], [1, 1])
@@ -250,7 +250,7 @@ test('a host whose output a cap cut stays failed in the ledger, and no retry ask
   assert.equal(here.asked.length, 1)
 })
 
-test('stdin that is too long for many hosts is told so, and not what helps for one', async (t) => {
+test('stdin too long for a fan-out is refused, with a hint for one host', async (t) => {
   const here = await place(t)
   const { status, stderr } = await here.exec('@all', '--stdin-file', '/dev/zero', '--', 'deploy', '42')
   assert.equal(status, 255)
@@ -258,7 +258,7 @@ test('stdin that is too long for many hosts is told so, and not what helps for o
   assert.equal(here.asked.length, 0)
 })
 
-test('a daemon that names another host than the ledger is not believed', async (t) => {
+test('a result with another agent than in the ledger is not used', async (t) => {
   const { dir } = await fleetDaemon(t, HOSTS, (fanout) => {
     fanout.begun('web1')
     fanout.ended(hostEnd('web1', { agent_id: 'c'.repeat(64) }))
@@ -271,7 +271,7 @@ test('a daemon that names another host than the ledger is not believed', async (
   assert.deepEqual((await readLedger(file)).state.ledger().unknown, 1)
 })
 
-test('a daemon that refuses leaves a ledger of which nobody was asked', async (t) => {
+test('a fan-out that the daemon refuses leaves a ledger that can be retried', async (t) => {
   let refusing = true
   const { dir } = await fleetDaemon(
     t,
@@ -295,7 +295,7 @@ test('a daemon that refuses leaves a ledger of which nobody was asked', async (t
   assert.equal((await runCli(['--data-dir', dir, 'exec', '--retry', file])).status, 0)
 })
 
-test('a ledger that can be written no more cancels what goes on, and the summary still names every host', async (t) => {
+test('if the ledger cannot be written, the remaining runs are cancelled and the summary names every host', async (t) => {
   const disk = await smallDisk(t, 24)
   if (disk === null) return t.skip(NO_DISK)
   let fanout: AskedFanout
@@ -319,7 +319,7 @@ test('a ledger that can be written no more cancels what goes on, and the summary
   assert.match(stderr, /5 hosts asked: 1 ran, 0 denied, 0 unreachable, 3 not started, 1 cancelled, 0 unknown; /)
 })
 
-test('with a ledger that was removed nobody is told to go on', async (t) => {
+test('if the ledger was removed, x0x suggests no retry', async (t) => {
   const { dir } = await fleetDaemon(t, HOSTS, (fanout) => {
     rmSync(join(dir, 'x.ledger'))
     fanout.begun('web1', 'web2')

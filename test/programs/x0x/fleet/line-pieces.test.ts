@@ -12,7 +12,7 @@ const piecesOf = (chunks: readonly Uint8Array[]): Buffer[] => {
   return rest === null ? lines : [...lines, Buffer.from(rest)]
 }
 
-test('lines come whole, wherever the chunks end', () => {
+test('lines come out complete for any chunk boundaries', () => {
   const bytes = fc.uint8Array({ maxLength: 200 }).map((array) => array.map((byte) => (byte % 5 === 0 ? 0x0a : byte)))
   fc.assert(
     fc.property(fc.array(bytes, { maxLength: 12 }), (chunks) => {
@@ -27,7 +27,7 @@ test('lines come whole, wherever the chunks end', () => {
   )
 })
 
-test('a line that is too long to hold comes in pieces, with every byte of it', () => {
+test('a line that is too long to hold comes in pieces with all of its bytes', () => {
   for (const length of [MAX_LINE_PIECE - 1, MAX_LINE_PIECE, MAX_LINE_PIECE + 1, 3 * MAX_LINE_PIECE]) {
     const line = Buffer.alloc(length, 'x')
     const pieces = piecesOf([line.subarray(0, 10), line.subarray(10), Buffer.from('\nnext\n')])

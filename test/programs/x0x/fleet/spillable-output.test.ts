@@ -16,7 +16,7 @@ const readAll = async (output: SpillableOutput): Promise<Buffer> => {
   return Buffer.concat(parts)
 }
 
-test('what does not fit into memory comes back from a file that nobody can see, byte for byte', async (t) => {
+test('output that exceeds memory is read back unchanged from an unlinked file', async (t) => {
   const directory = await tempDir(t)
   const sizes = fc.array(fc.record({ host: fc.nat(4), length: fc.nat(300) }), { maxLength: 40 })
   await fc.assert(
@@ -41,7 +41,7 @@ test('what does not fit into memory comes back from a file that nobody can see, 
   )
 })
 
-test('places that are given back are written again, also in the file', async (t) => {
+test('the spill file reuses the space of dropped outputs', async (t) => {
   const directory = await tempDir(t)
   const file = new SpillFile({ directory })
   const held = new OutputStore({ file }, { max: 0 })
@@ -55,7 +55,7 @@ test('places that are given back are written again, also in the file', async (t)
   await held.close()
 })
 
-test('of an output that is limited the beginning is kept, and all of it counted', async () => {
+test('a limited output keeps its beginning and counts all bytes', async () => {
   const held = new OutputStore({ file: new SpillFile() })
   const output = held.hold(5)
   await output.add(Buffer.from('abc'))
@@ -65,7 +65,7 @@ test('of an output that is limited the beginning is kept, and all of it counted'
   await held.close()
 })
 
-test('a full disk is said, and loses nothing that was kept before', async (t) => {
+test('a full disk is reported, and bytes stored before are not lost', async (t) => {
   const directory = await smallDisk(t, 64)
   if (directory === null) return t.skip(NO_DISK)
   const held = new OutputStore({ file: new SpillFile({ directory }) }, { max: 10 })
@@ -79,7 +79,7 @@ test('a full disk is said, and loses nothing that was kept before', async (t) =>
   await held.close()
 })
 
-/** A disk that fails behind the first byte of each place. */
+/** A disk that fails after the first byte of each extent. */
 class FailingFile extends SpillFile {
   override async *read(extent: Extent): AsyncGenerator<Uint8Array, void, undefined> {
     yield* super.read({ ...extent, length: 1 })
@@ -87,7 +87,7 @@ class FailingFile extends SpillFile {
   }
 }
 
-test('what cannot be read again is missing, and said', async (t) => {
+test('bytes that cannot be read back count as lost, and the error is reported', async (t) => {
   const held = new OutputStore({ file: new FailingFile({ directory: await tempDir(t) }) }, { max: 3 })
   const output = held.hold()
   await output.add(Buffer.from('abc'))

@@ -5,7 +5,7 @@ import fc from 'fast-check'
 
 import { EscapeKeys } from '../../../../src/programs/x0x/terminal/escape-keys.ts'
 
-/** What reaches the program, and what x0x does, however the bytes are cut. */
+/** The bytes that reach the program and the actions of x0x, for input cut at these positions. */
 const typed = (bytes: Uint8Array, cuts: readonly number[] = []): { data: string; does: string[] } => {
   const keys = new EscapeKeys()
   const edges = [0, ...cuts.map((cut) => cut % (bytes.length + 1)).toSorted((a, b) => a - b), bytes.length]
@@ -23,7 +23,7 @@ const typed = (bytes: Uint8Array, cuts: readonly number[] = []): { data: string;
 
 const ofText = (text: string): { data: string; does: string[] } => typed(Buffer.from(text, 'latin1'))
 
-test('a tilde after Enter is for x0x', () => {
+test('a tilde after Enter starts an escape sequence for x0x', () => {
   assert.deepEqual(ofText('~.'), { data: '', does: ['end'] })
   assert.deepEqual(ofText('a\r~.'), { data: 'a\r', does: ['end'] })
   assert.deepEqual(ofText('a\n~?b'), { data: 'a\nb', does: ['help'] })
@@ -33,14 +33,14 @@ test('a tilde after Enter is for x0x', () => {
   assert.deepEqual(ofText('\r~?~.'), { data: '\r', does: ['help', 'end'] })
 })
 
-test('a tilde elsewhere, and every other byte, is for the program', () => {
+test('a tilde elsewhere, and every other byte, goes to the program', () => {
   assert.deepEqual(ofText('a~.'), { data: 'a~.', does: [] })
   assert.deepEqual(ofText('\r ~.'), { data: '\r ~.', does: [] })
   const noTilde = fc.uint8Array({ maxLength: 40 }).map((bytes) => bytes.filter((byte) => byte !== 0x7e))
   fc.assert(fc.property(noTilde, (bytes) => assert.deepEqual(typed(bytes), { data: Buffer.from(bytes).toString('latin1'), does: [] })))
 })
 
-test('a tilde that waits for another key comes at the end of input', () => {
+test('a tilde that waits for another key is sent at the end of input', () => {
   const keys = new EscapeKeys()
   assert.equal(Buffer.from(keys.take(Buffer.from('a\n~')).data).toString(), 'a\n')
   assert.equal(Buffer.from(keys.end()).toString(), '~')

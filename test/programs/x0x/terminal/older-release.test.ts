@@ -3,11 +3,11 @@ import { test } from 'node:test'
 
 import { fakeDaemon, json, runCli } from '../../../support/fake-daemon.ts'
 
-test('a daemon of a release without terminals is named as such, with what to do', async (t) => {
+test('a daemon of a release without terminals is reported as older, with the next step', async (t) => {
   const { dir } = await fakeDaemon(
     t,
     (_request, response) => json(response, 200, { routes: [{ method: 'POST', path: '/exec/run' }] }),
-    // The body of a terminal does not end, so the answer does not wait for it.
+    // The request body of a terminal does not end, so this answer comes before its end.
     ({ url }, response) => {
       if (url !== '/routes') json(response, 404, { ok: false, error: 'not_found', message: 'no such route' })
     },

@@ -18,7 +18,7 @@ const filtered = (bytes: Uint8Array, cuts: readonly number[] = [], raw = false):
 
 const passed = (text: string): string => filtered(bytesOf(text)).toString('utf8')
 
-/** Parts that a program may send, and parts of them. */
+/** Sequences that a program may send, and fragments of them. */
 const anyPart = fc.oneof(
   { weight: 3, arbitrary: fc.string({ unit: 'grapheme', maxLength: 6 }).map(bytesOf) },
   fc.uint8Array({ maxLength: 6 }).map((bytes) => Buffer.from(bytes)),
@@ -38,7 +38,7 @@ const anyPart = fc.oneof(
 )
 const anyOutput = fc.array(anyPart, { maxLength: 12 }).map((parts) => Buffer.concat(parts))
 
-test('plain text and UTF-8 pass unchanged, also where a character has the byte of a control', () => {
+test('plain text and UTF-8 pass unchanged, even if a character contains the byte of a control character', () => {
   for (const text of ['', 'plain\r\n\ttext\b\u0007', 'grüße ✜ 中文 𝄞', '\u0085\u0084', 'Ý›œ✜'])
     assert.equal(passed(text), text, JSON.stringify(text))
   // oxlint-disable-next-line no-control-regex
@@ -50,7 +50,7 @@ test('plain text and UTF-8 pass unchanged, also where a character has the byte o
   )
 })
 
-test('what programs draw with passes unchanged', () => {
+test('sequences that programs use for drawing pass unchanged', () => {
   for (const text of [
     `${ESC}[31mred${ESC}[0m`,
     `${ESC}[?1049h${ESC}[?25l${ESC}[?1002h${ESC}[?1006h${ESC}[?2004h`,
@@ -65,7 +65,7 @@ test('what programs draw with passes unchanged', () => {
     assert.equal(passed(text), text, JSON.stringify(text))
 })
 
-test('titles, the clipboard, questions and strings of unknown use are removed', () => {
+test('titles, clipboard access, queries and unknown strings are removed', () => {
   const long = 'A'.repeat(1_000_000)
   for (const text of [
     `${ESC}]0;title\u0007`,
@@ -94,7 +94,7 @@ test('titles, the clipboard, questions and strings of unknown use are removed', 
   }
 })
 
-test('text around what is removed stays', () => {
+test('text around removed sequences stays', () => {
   assert.equal(passed(`a${ESC}]0;t\u0007b${ESC}[5nc${ESC}P1${ESC}\\d`), 'abcd')
   // Another escape sequence ends an unfinished string.
   assert.equal(passed(`a${ESC}]0;t${ESC}[31mb`), `a${ESC}[31mb`)
@@ -112,10 +112,10 @@ test('the result does not depend on how the output is cut', () => {
   )
 })
 
-test('what was filtered passes a second filter unchanged', () => {
+test('filtered output passes a second filter unchanged', () => {
   fc.assert(
     fc.property(anyOutput, (bytes) => {
-      // So that no part of a character is held back at the end.
+      // The suffix ensures that no part of a character is held back at the end.
       const once = filtered(Buffer.concat([bytes, bytesOf('\u0018x')]))
       assert.deepEqual(filtered(once), once)
     }),
@@ -123,7 +123,7 @@ test('what was filtered passes a second filter unchanged', () => {
   )
 })
 
-test('whatever a program sends, a terminal neither gets a title nor types more than where its cursor is and what it is', async () => {
+test('filtered output sets no title, and the terminal answers only cursor position and device attributes', async () => {
   const property = fc.asyncProperty(anyOutput, async (bytes) => {
     const terminal = new HumanTerminal()
     await new Promise<void>((resolve) => terminal.write(filtered(bytes), () => resolve()))
@@ -140,7 +140,7 @@ test('--raw-terminal passes everything', () => {
   )
 })
 
-test('a command without an end costs bounded memory', () => {
+test('an escape sequence without an end needs bounded memory', () => {
   const filter = new TerminalOutputFilter({ raw: false })
   filter.push(bytesOf(`${ESC}]0;`))
   const before = process.memoryUsage().heapUsed
@@ -153,7 +153,7 @@ test('a command without an end costs bounded memory', () => {
 })
 
 for (const raw of [false, true])
-  test(`the end undoes what the program changed${raw ? ', also of all output' : ''}`, async () => {
+  test(`the end undoes the changes of the program${raw ? ', also of all output' : ''}`, async () => {
     const terminal = new HumanTerminal()
     const filter = new TerminalOutputFilter({ raw })
     const show = async (bytes: Uint8Array | string): Promise<void> => new Promise((resolve) => terminal.write(bytes, () => resolve()))
@@ -167,7 +167,7 @@ for (const raw of [false, true])
     assert.ok(await terminal.leavesNoColour())
   })
 
-test('the end of a program that changed nothing leaves the alternate screen and the cursor alone', () => {
+test('a program that leaves nothing changed gets only a colour reset at its end', () => {
   const filter = new TerminalOutputFilter({ raw: false })
   filter.push(bytesOf(`text${ESC}[?1049h${ESC}[?1000h${ESC}[?1000l${ESC}[?1049l`))
   assert.equal(filter.end(), `${ESC}[0m`)
