@@ -18,14 +18,14 @@ const at = (machine: string, host = '10.0.0.1', port = 4001): string => `/ip4/${
 const [M1, M2, M3] = [machineOf(1), machineOf(2), machineOf(3)]
 const ALICE = 'a1'.repeat(32)
 
-test('a peer id and a machine id are the same key, both ways, without a look-up', () => {
+test('a peer ID and a machine ID convert into each other without a lookup', () => {
   assert.equal(machineIdOfText(peerIdOf(M1)), M1)
   assert.equal(machineIdOfText('not a peer'), null)
-  // RSA and secp256k1 peers are no machines of ours.
+  // Machines of x0x have no RSA or secp256k1 keys.
   assert.equal(machineIdOfText('QmYyQSo1c1Ym7orWxLYvCrM2EmxFTANf8wXmmE7DWjhx5N'), null)
 })
 
-test('only a host, a TCP port and a machine make an address we dial', () => {
+test('an address needs a host, a TCP port and a machine to be dialled', () => {
   for (const text of [at(M1), `/dns4/example.org/tcp/1/p2p/${peerIdOf(M1)}`, `/ip6/::1/tcp/65535/p2p/${peerIdOf(M1)}`]) {
     assert.deepEqual(parseAddress(text), { text, machineId: M1, relay: null })
   }
@@ -50,7 +50,7 @@ test('only a host, a TCP port and a machine make an address we dial', () => {
   }
 })
 
-test('budgets count an IPv6 host by its /64', () => {
+test('rate limits count an IPv6 host by its /64', () => {
   const host = (ip6: string): string => hostOf(multiaddr(`/ip6/${ip6}/tcp/1`))
   assert.equal(host('2001:db8:1:2::1'), host('2001:db8:1:2:ffff:ffff:ffff:ffff'))
   assert.notEqual(host('2001:db8:1:2::1'), host('2001:db8:1:3::1'))
@@ -60,14 +60,14 @@ test('budgets count an IPv6 host by its /64', () => {
   assert.equal(hostOfText(relayed), null)
 })
 
-test('a host counts the same however its address is written, and who is told by name counts as none', () => {
+test('a host counts the same in any notation, and a DNS name is not counted as a host', () => {
   const short = (groups: readonly number[]): string =>
     new URL(`http://[${groups.map((group) => group.toString(16)).join(':')}]`).hostname.slice(1, -1)
   const long = (groups: readonly number[]): string => groups.map((group) => group.toString(16).padStart(4, '0').toUpperCase()).join(':')
   const group = fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 0xffff }))
   fc.assert(
     fc.property(fc.array(group, { minLength: 8, maxLength: 8 }), (groups) => {
-      // A mapped IPv4 address is one of IPv4, below.
+      // A mapped IPv4 address counts as IPv4, see below.
       if (groups.slice(0, 5).every((one) => one === 0)) return
       const text = (ip6: string): string => `/ip6/${ip6}/tcp/1`
       assert.equal(
@@ -86,7 +86,7 @@ test('a host counts the same however its address is written, and who is told by 
   assert.equal(hostOfText('/dns4/example.org/tcp/1'), null)
 })
 
-test('hosts are listed of cards and the bootstrap list, and not of who is blocked', () => {
+test('listed hosts come from cards and the bootstrap list, and not from blocked contacts', () => {
   const contacts = [
     contact({ trust: 'unknown', addresses: [at(M1, '192.0.2.1'), `/dns4/example.org/tcp/1/p2p/${peerIdOf(M1)}`] }),
     contact({ agent_id: 'b2'.repeat(32), trust: 'blocked', addresses: [at(M2, '192.0.2.2')] }),
@@ -98,7 +98,7 @@ test('hosts are listed of cards and the bootstrap list, and not of who is blocke
   assert.deepEqual([...book.listedHosts], ['192.0.2.1', '192.0.2.4'])
 })
 
-test('an address that can never be dialled is not announced, also if there is no other', () => {
+test('an address that cannot be dialled is never announced, even if it is the only one', () => {
   const [linkLocal, good, loopback] = ['/ip6/fe80::1/tcp/1', '/ip4/10.0.0.1/tcp/1', '/ip4/127.0.0.1/tcp/1']
   assert.deepEqual(announceable([linkLocal, good]), [good])
   assert.deepEqual(announceable([linkLocal, loopback]), [loopback])
@@ -106,12 +106,12 @@ test('an address that can never be dialled is not announced, also if there is no
   assert.deepEqual(announceable([`${linkLocal}/p2p/${peerIdOf(M2)}/p2p-circuit/p2p/${peerIdOf(M1)}`]), [])
 })
 
-test('loopback is announced only when there is nothing else', () => {
+test('a loopback address is announced only if the machine has only loopback addresses', () => {
   assert.deepEqual(announceable(['/ip4/127.0.0.1/tcp/1', '/ip4/10.0.0.1/tcp/1']), ['/ip4/10.0.0.1/tcp/1'])
   assert.deepEqual(announceable(['/ip4/127.0.0.1/tcp/1']), ['/ip4/127.0.0.1/tcp/1'])
 })
 
-test('an address that means another machine elsewhere, or a group of them, is not public, however it is written', () => {
+test('private, loopback, multicast and mapped addresses are not public, in any notation', () => {
   for (const ip4 of ['8.8.8.8', '203.0.113.7', '172.32.0.1']) assert.ok(isPublicText(`/ip4/${ip4}/tcp/1`), ip4)
   for (const ip4 of ['10.0.0.1', '127.0.0.1', '172.16.0.1', '192.168.1.1', '224.0.0.1']) assert.ok(!isPublicText(`/ip4/${ip4}/tcp/1`), ip4)
   for (const ip6 of ['2001:db8::1', '2600::1']) assert.ok(isPublicText(`/ip6/${ip6}/tcp/1`), ip6)
@@ -137,7 +137,7 @@ const contact = (over: Partial<BookContact> = {}): BookContact => ({
   ...over,
 })
 
-test('an agent is looked for where it announced itself last, then where its card says', () => {
+test('an agent is looked for at its latest announced machine first, then at the addresses of its card', () => {
   const book = new AddressBook(
     { contacts: () => [contact({ addresses: [at(M3)] })], seen: () => [seen(M1, [at(M1)], 1), seen(M2, [at(M2)], 2)] },
     { bootstrap: [at(M1, '10.9.9.9'), 'nonsense'] },
@@ -158,7 +158,7 @@ test('a contact with pins is looked for on pinned machines only', () => {
   assert.deepEqual(book.candidates(ALICE), [{ machineId: M2, addresses: [at(M2)] }])
 })
 
-test('standing connections go to bootstrap peers and contacts of some trust', () => {
+test('persistent connections go to bootstrap peers and to contacts of level known or trusted', () => {
   for (const [trust, wanted] of [
     ['trusted', [M3, M1]],
     ['known', [M3, M1]],
@@ -171,7 +171,7 @@ test('standing connections go to bootstrap peers and contacts of some trust', ()
   }
 })
 
-test('what the local network tells is kept within bounds', () => {
+test('addresses from the local network are limited per machine and in total', () => {
   const book = new AddressBook({ contacts: () => [], seen: () => [] }, { bootstrap: [] })
   const many = Array.from({ length: MAX_DIAL_ADDRESSES + 4 }, (_, i) => at(M1, '10.0.0.1', i + 1))
   book.learnLocal(M1, many)
@@ -180,7 +180,7 @@ test('what the local network tells is kept within bounds', () => {
   assert.deepEqual(book.addressesOf(M1), [])
 })
 
-test('addresses that the local network names of a known machine come after all others', () => {
+test('addresses of a known machine from the local network come after all others', () => {
   const told = seen(M1, [at(M1, '10.0.0.1')])
   const presences = { claimsOf: () => [], of: () => ({ addresses: [at(M1, '10.0.0.2')] }) as unknown as PresenceRecord }
   const book = new AddressBook(
@@ -195,7 +195,7 @@ test('addresses that the local network names of a known machine come after all o
   assert.deepEqual([book.addressesOf(M1).slice(0, 4), book.candidates(ALICE)[0]!.addresses.slice(0, 4)], [others, others])
 })
 
-test('this machine is never dialled, whoever names it: the bootstrap list, a card, a pin, a claim or the DHT', () => {
+test('this machine is never dialled, even if a list, a card, a pin, a claim or the DHT names it', () => {
   const contacts = [contact({ machines: [M1, M2], addresses: [at(M1), at(M2)] })]
   const presences = { claimsOf: () => [M1, M3], of: () => null }
   const seenOn = [seen(M1, [at(M1)]), { ...seen(M1, [at(M1)]), agent_id: 'b2'.repeat(32) }]

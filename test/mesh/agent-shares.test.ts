@@ -17,7 +17,7 @@ type AgentSigner = ReturnType<typeof agentSignerOf>
 
 const LIMIT = { timeout: 120_000 }
 
-/** Bob has alice as a trusted and pinned contact, and hugo as one of level `known` without pins. */
+/** Bob has alice as a trusted and pinned contact, and hugo as a `known` contact without pins. */
 const setUp = async (t: TestContext, init: { connections?: number } = {}): Promise<{ alice: Peer; bob: Peer; hugo: AgentSigner }> => {
   const [alice, bob] = [await startPeer(t, { name: 'alice', passive: true }), await startPeer(t, { name: 'bob', passive: true, ...init })]
   await introduce(alice, bob, 'trusted')
@@ -42,7 +42,7 @@ const befriend = async (bob: Peer, signer: AgentSigner): Promise<void> => {
   await until(() => bob.executorClient.snapshot.contacts.some((one) => one.agent_id === signer.agentId))
 }
 
-test('an agent with one machine more than its share loses its oldest machine, and nobody else loses anything', LIMIT, async (t) => {
+test('an agent with one machine above its share loses its oldest machine, and other agents keep theirs', LIMIT, async (t) => {
   const { alice, bob, hugo } = await setUp(t)
   await alice.links.link(bob.agentId, signalOf())
   const machines: LinkedMachine[] = []
@@ -58,7 +58,7 @@ test('an agent with one machine more than its share loses its oldest machine, an
   assert.equal(bob.links.isLinked(alice.agentId), true)
 })
 
-test('connections of an agent are bounded over all of its machines, also after a machine has ended its links', LIMIT, async (t) => {
+test('the connections of an agent are limited over all its machines, even after a machine ends its links', LIMIT, async (t) => {
   const { alice, bob, hugo } = await setUp(t)
   const linked = await LinkedMachine.start(t, hugo)
   const machines = [linked, await LinkedMachine.start(t, hugo), await LinkedMachine.start(t, hugo)]
@@ -68,7 +68,7 @@ test('connections of an agent are bounded over all of its machines, also after a
     await machine.link(first, bob)
     await until(() => bob.links.list().some((one) => one.machine_id === machine.key.machineId))
     for (let i = 1; i < MAX_CONNECTIONS_PER_MACHINE - 2; i++) await machine.connect(bob)
-    // Without its link the machine is unlisted again, and its connections still count for the agent.
+    // Without its link, the machine is unlisted again, but its connections still count for the agent.
     first.abort(new Error('only the link was of use'))
     await until(() => !bob.links.list().some((one) => one.machine_id === machine.key.machineId))
   }
@@ -79,7 +79,7 @@ test('connections of an agent are bounded over all of its machines, also after a
   assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
 })
 
-test('a machine that has proven no accepted agent holds few connections, whoever announces it', LIMIT, async (t) => {
+test('a machine of class accepted holds few connections until it has proven its agent', LIMIT, async (t) => {
   const { bob, hugo } = await setUp(t)
   const machine = await LinkedMachine.start(t, hugo)
   const { classOf: standing } = bob.node
@@ -88,7 +88,7 @@ test('a machine that has proven no accepted agent holds few connections, whoever
   await until(() => bob.node.connectionsTo(machine.key.machineId).length === MAX_CONNECTIONS_PER_UNLISTED)
 })
 
-test('when all places are taken by several agents, a pinned machine gets one, and the agent with most loses one', LIMIT, async (t) => {
+test('when all places are taken, a pinned machine takes one from the agent with the most connections', LIMIT, async (t) => {
   const connections = 24
   const { alice, bob, hugo } = await setUp(t, { connections })
   const other = agentSignerOf(randomBytes(32))
@@ -108,7 +108,7 @@ test('when all places are taken by several agents, a pinned machine gets one, an
   await until(() => count(many) === connections - 9)
   assert.equal(count(few), 8)
   assert.equal(bob.node.refusals().refused.all_full, 1)
-  // The agent with most gets no more, and takes nothing of others.
+  // The agent with the most connections gets no place, and the others keep theirs.
   await many
     .connect(bob)
     .then(async (one) => until(() => one.status !== 'open'))

@@ -30,7 +30,7 @@ const setUp = () => {
   return { clock, presences, node, beacon, said }
 }
 
-test('who was stopped and is started again speaks again', async () => {
+test('a beacon that is stopped and started again sends presences again', async () => {
   const { clock, beacon, said } = setUp()
   beacon.start()
   await clock.advance(1_000)
@@ -44,7 +44,7 @@ test('who was stopped and is started again speaks again', async () => {
   beacon.stop()
 })
 
-test('whose addresses have changed says so at once, of however many machines it hears', async () => {
+test('a changed address is announced at once, even in a large mesh', async () => {
   const { clock, presences, node, beacon, said } = setUp()
   const word = { version: 1 as const, agent_id: AGENT, card_issued_at_ms: 1, said_at_ms: clock.now(), holds_secs: 1_800, addresses: [] }
   for (let n = 1; n <= MAX_HEARD_UNLISTED; n++) presences.receive(presence.encode(word), machineOf(n), 'neighbour')
@@ -52,7 +52,7 @@ test('whose addresses have changed says so at once, of however many machines it 
   beacon.start()
   await clock.advance(10_000)
   assert.equal(said.length, 1)
-  // libp2p says so of other changes, too.
+  // libp2p reports other changes as well.
   node.reach.onAddresses()
   await clock.advance(10_000)
   assert.equal(said.length, 1)

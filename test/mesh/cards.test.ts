@@ -63,7 +63,7 @@ const setUp = () => {
   return { clock, knownAgents }
 }
 
-test('a card is learnt of the machine that says whose it is, holds as long as that speaks, and is renewed by its word', async () => {
+test('a card is learnt from the machine that announces it, and presences of that machine keep it valid', async () => {
   const { clock, knownAgents } = setUp()
   const issued = clock.now()
   const heard = heardAt(clock.now(), issued)
@@ -79,7 +79,7 @@ test('a card is learnt of the machine that says whose it is, holds as long as th
   assert.deepEqual(knownAgents.list(), [])
 })
 
-test('a card is believed no longer than it says, however long its machine speaks of it', async () => {
+test('a card expires at its own time, even if its machine keeps announcing it', async () => {
   const { clock, knownAgents } = setUp()
   const issued = clock.now()
   assert.equal(knownAgents.learn(await cardOf({ issued, expires: issued + 200_000 }), heardAt(issued, issued)), 'newcomer')
@@ -92,7 +92,7 @@ test('a card is believed no longer than it says, however long its machine speaks
   assert.deepEqual(knownAgents.list(), [])
 })
 
-test('no card is learnt that is of another agent or machine, older than is said, out of its time, of another use, or altered', async () => {
+test('a card is refused if it is of another agent, machine or use, outdated, expired or altered', async () => {
   const { clock, knownAgents } = setUp()
   const now = clock.now()
   const heard = heardAt(now, now)
@@ -119,7 +119,7 @@ test('no card is learnt that is of another agent or machine, older than is said,
   assert.equal(knownAgents.learn(valid, heard), 'newcomer')
 })
 
-/** Cards of a daemon to whom no claim can be proven: whom it dials. */
+/** Returns the machines that a daemon dials to check claims, if each dial fails. */
 const dialled = (claims: readonly { readonly machine: number; readonly neighbour: string }[]) => {
   const { clock, knownAgents } = setUp()
   const machines: string[] = []
@@ -145,14 +145,14 @@ const dialled = (claims: readonly { readonly machine: number; readonly neighbour
   }
 }
 
-test('who makes up machines of a contact uses up no dial to the one that another neighbour has heard of', async () => {
+test('a peer that invents machines of a contact uses up no dial for a claim from another peer', async () => {
   const madeUp = Array.from({ length: 2 * CLAIMS_DIALLED_PER_MINUTE }, (_, machine) => ({ machine, neighbour: 'mallory' }))
   const machines = await dialled([...madeUp, { machine: 255, neighbour: 'honest' }])()
   assert.equal(machines.length, CLAIMS_DIALLED_PER_MINUTE + 1)
   assert.ok(machines.some((one) => one.endsWith('ff')))
 })
 
-test('however many neighbours bring claims, so many machines are dialled for them', async () => {
+test('dials for claims are limited for all peers together', async () => {
   const claims = Array.from({ length: 200 }, (_, machine) => ({ machine, neighbour: `neighbour${machine}` }))
   const machines = await dialled(claims)()
   assert.ok(
@@ -161,7 +161,7 @@ test('however many neighbours bring claims, so many machines are dialled for the
   )
 })
 
-test('neighbours ask one another for their cards once, and by way of a third for those behind it', LIMIT, async (t) => {
+test('peers ask each other for their cards once, and learn cards of others through a third peer', LIMIT, async (t) => {
   const hub = await startPeer(t, { name: 'hub' })
   const alice = await startPeer(t, { name: 'alice', bootstrap: hub.node.addresses() })
   const bob = await startPeer(t, { name: 'bob', bootstrap: hub.node.addresses() })
@@ -174,7 +174,7 @@ test('neighbours ask one another for their cards once, and by way of a third for
   assert.deepEqual(alice.node.connectionsTo(bob.machineId), [])
 })
 
-/** A machine that claims to be alice's, connected to bob, and answers whoever asks for its card. */
+/** A machine that claims to be one of alice, is connected to bob, and answers card requests with `answer`. */
 const claimant = async (t: TestContext, bob: Peer, alice: Peer, answer: () => Promise<Uint8Array>) => {
   const seed = randomBytes(32)
   const mallory = await Stranger.start(t, seed)
@@ -198,7 +198,7 @@ const claimant = async (t: TestContext, bob: Peer, alice: Peer, answer: () => Pr
   return { machineId: machineKeyOf(seed).machineId, say, asked: () => asked }
 }
 
-test('who claims to be a contact and cannot show its card is not believed, whatever it answers', LIMIT, async (t) => {
+test('a machine that claims to be a contact but cannot show its card is never accepted', LIMIT, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
   await introduce(bob, alice, 'trusted')
   await until(() => bob.knownAgents.list().some(({ agent_id }) => agent_id === alice.agentId))
@@ -226,54 +226,50 @@ test('who claims to be a contact and cannot show its card is not believed, whate
     await mallory.say(1)
     await until(() => mallory.asked() === 1 && bob.presences.of(mallory.machineId) !== null)
     assert.ok(bob.knownAgents.list().every(({ machine_id }) => machine_id !== mallory.machineId))
-    // The claim comes after what is proven.
+    // The claim ranks after the proven machine.
     assert.equal(bob.book.candidates(alice.agentId)[0]?.machineId, alice.machineId)
   }
   assert.equal((await bob.links.link(alice.agentId, signalOf())).machineId, alice.machineId)
 })
 
-/** Says in the name of this machine that it is there, whoever brings the word. */
+/** A presence message signed by this machine, which any peer can deliver. */
 const saidBy = async (seed: Uint8Array, agentId: string, addresses: string[] = []): Promise<Buffer> => {
   const said = { version: 1 as const, agent_id: agentId, card_issued_at_ms: 0, said_at_ms: Date.now(), holds_secs: 600, addresses }
   return rightlySigned(seed, 1, presence.encode(said))
 }
 
-test(
-  'where the neighbour that brings the word of a contact on a new machine answers nothing, the machine itself is asked',
-  LIMIT,
-  async (t) => {
-    const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
-    await bob.contacts.importCard(
-      verifyCard(
-        await signCard(
-          alice.signer,
-          {
-            version: 1,
-            agent_public_key: alice.signer.publicKey,
-            machine_id: machine,
-            name: 'alice',
-            addresses: [],
-            issued_at_ms: Date.now(),
-            expires_at_ms: Date.now() + 60_000,
-          },
-          CARD_DOMAIN,
-        ),
+test('if the peer that brought the presence of a contact gives no card, the machine itself is asked', LIMIT, async (t) => {
+  const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
+  await bob.contacts.importCard(
+    verifyCard(
+      await signCard(
+        alice.signer,
+        {
+          version: 1,
+          agent_public_key: alice.signer.publicKey,
+          machine_id: machine,
+          name: 'alice',
+          addresses: [],
+          issued_at_ms: Date.now(),
+          expires_at_ms: Date.now() + 60_000,
+        },
         CARD_DOMAIN,
-        Date.now(),
       ),
-      { trust: 'trusted' },
-    )
-    await until(() => bob.book.isContact(alice.agentId))
-    const mallory = await Stranger.start(t)
-    await mallory.node.handle(CARD_PROTOCOL, (stream) => stream.abort(new Error('nothing')))
-    const gossip = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
-    const addresses = alice.node.addresses().map((address) => address.replace(/\/p2p\/.*/, ''))
-    gossip.send(await saidBy(alice.machineKey.seed, alice.agentId, addresses))
-    await until(() => bob.knownAgents.list().some(({ machine_id }) => machine_id === alice.machineId))
-  },
-)
+      CARD_DOMAIN,
+      Date.now(),
+    ),
+    { trust: 'trusted' },
+  )
+  await until(() => bob.book.isContact(alice.agentId))
+  const mallory = await Stranger.start(t)
+  await mallory.node.handle(CARD_PROTOCOL, (stream) => stream.abort(new Error('nothing')))
+  const gossip = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
+  const addresses = alice.node.addresses().map((address) => address.replace(/\/p2p\/.*/, ''))
+  gossip.send(await saidBy(alice.machineKey.seed, alice.agentId, addresses))
+  await until(() => bob.knownAgents.list().some(({ machine_id }) => machine_id === alice.machineId))
+})
 
-test('who asks for more cards than it may is refused, and no promise is left to itself', LIMIT, async (t) => {
+test('a peer that asks for too many cards is refused, without unhandled rejections', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const mallory = await Stranger.start(t)
   const { connection } = await mallory.connect(bob.node.addresses()[0]!)
@@ -295,7 +291,7 @@ test('who asks for more cards than it may is refused, and no promise is left to 
   assert.ok(bob.cards.counts.answered < CARD_ANSWERS_PER_MINUTE + 64)
 })
 
-test('a neighbour that brings word of many strangers and answers for none keeps no contact waiting', LIMIT, async (t) => {
+test('a peer that announces many unlisted machines and answers no card request does not delay a contact', LIMIT, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
   const mallory = await Stranger.start(t)
   await mallory.node.handle(CARD_PROTOCOL, () => undefined)
@@ -305,6 +301,6 @@ test('a neighbour that brings word of many strangers and answers for none keeps 
   await introduce(bob, alice, 'trusted')
   const began = performance.now()
   await until(() => bob.knownAgents.list().some(({ agent_id }) => agent_id === alice.agentId))
-  // A hundred questions that nobody answers take a minute.
+  // A hundred unanswered requests would take a minute.
   assert.ok(performance.now() - began < patient(15_000))
 })

@@ -11,7 +11,7 @@ import { DM_PROTOCOL, LINK_PROTOCOL } from '../../src/protocol/wire/link.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-test("streams of our own are made by the muxer, past libp2p's peer store, and bounded for each protocol", async () => {
+test('outbound streams of x0x bypass the peer store of libp2p, and are limited per protocol', async () => {
   const streams: object[] = []
   const createStream = async ({ protocol }: { protocol: string }): Promise<object> => {
     const stream = Object.assign(new EventTarget(), { protocol, direction: 'outbound', status: 'open', writeStatus: 'writable' })

@@ -28,7 +28,7 @@ const LIMIT = { timeout: 120_000 }
 const signer = agentSignerOf(new Uint8Array(32).fill(1))
 const other = agentSignerOf(new Uint8Array(32).fill(2))
 
-test('a record is believed that is a card of the agent of its key, in its time; and none older afterwards', async () => {
+test('a valid record is a current card of the agent of its key, and not an outdated one', async () => {
   const clock = new ManualClock()
   const validator = new RecordValidator({ clock, isNamed: () => false })
   const key = recordKeyOf(signer.agentId)
@@ -63,7 +63,7 @@ test('a record is believed that is a card of the agent of its key, in its time; 
   assert.equal(validator.verify(key, second).issuedAt, now + 1)
 })
 
-test('an altered record, or bytes of any kind, are refused and nothing is thrown but that', async () => {
+test('altered records and arbitrary bytes are refused with an AppError', async () => {
   const clock = new ManualClock()
   const key = recordKeyOf(signer.agentId)
   const valid = await recordOf(signer, clock.now())
@@ -86,11 +86,11 @@ test('an altered record, or bytes of any kind, are refused and nothing is thrown
   )
 })
 
-test('of records so many are kept, the oldest makes room, and what else libp2p keeps stays', async () => {
+test('the record store limits the number of records, drops the oldest, and leaves other entries alone', async () => {
   const store = new RecordStore({ validator: new RecordValidator({ clock: new ManualClock(), isNamed: () => false }) })
   assert.ok(store instanceof MemoryDatastore)
   await store.put(new Key('/peers/one'), new Uint8Array(1))
-  // Wherever the engine puts them.
+  // The engine may use any key prefix.
   const keyOf = (i: number): Key => new Key(`/dht/${i % 2 ? 'record' : 'other'}/${i}`)
   for (let i = 0; i < MAX_RECORDS; i++) await store.put(keyOf(i), new Uint8Array(1))
   await store.put(keyOf(0), new Uint8Array(2))
@@ -99,34 +99,30 @@ test('of records so many are kept, the oldest makes room, and what else libp2p k
   assert.ok(await store.has(new Key('/peers/one')))
 })
 
-test(
-  'however many sources have us keep records, those of named agents stay, and of the rest the source with most loses',
-  LIMIT,
-  async (t) => {
-    const server = await startPeer(t, { name: 'server', dht: 'server' })
-    const friend = await startPeer(t, { name: 'friend', dht: 'client', bootstrap: server.node.addresses() })
-    await introduce(server, friend, 'trusted', true)
-    const { store, validator } = server.node.table.options!
-    const put = async (by: AgentSigner, issued = Date.now()): Promise<number> =>
-      friend.node.table.put(recordKeyOf(by.agentId), await recordOf(by, issued), signalOf())
-    await until(async () => (await put(friend.signer)) > 0)
-    assert.equal(await put(signer), 1)
-    // What an attacker at 17 addresses puts.
-    for (let source = 0; source < 17; source++)
-      for (let i = 0; i < RECORDS_AT_ONCE; i++)
-        await validator.from(`127.0.2.${source}`, async () => store.put(new Key(`/dht/record/${source}-${i}`), new Uint8Array(1)))
-    assert.ok(17 * RECORDS_AT_ONCE > MAX_RECORDS && store.count === MAX_RECORDS + 1)
-    const found = async (by: AgentSigner): Promise<number> => {
-      let count = 0
-      for await (const _ of friend.node.table.recordsOf(recordKeyOf(by.agentId), signalOf())) count += 1
-      return count
-    }
-    // Its own copy, and that of the server.
-    assert.deepEqual([await found(friend.signer), await found(signer)], [2, 2])
-  },
-)
+test('when many sources store records, those of named agents stay and the source with the most loses one', LIMIT, async (t) => {
+  const server = await startPeer(t, { name: 'server', dht: 'server' })
+  const friend = await startPeer(t, { name: 'friend', dht: 'client', bootstrap: server.node.addresses() })
+  await introduce(server, friend, 'trusted', true)
+  const { store, validator } = server.node.table.options!
+  const put = async (by: AgentSigner, issued = Date.now()): Promise<number> =>
+    friend.node.table.put(recordKeyOf(by.agentId), await recordOf(by, issued), signalOf())
+  await until(async () => (await put(friend.signer)) > 0)
+  assert.equal(await put(signer), 1)
+  // Records of an attacker with 17 addresses.
+  for (let source = 0; source < 17; source++)
+    for (let i = 0; i < RECORDS_AT_ONCE; i++)
+      await validator.from(`127.0.2.${source}`, async () => store.put(new Key(`/dht/record/${source}-${i}`), new Uint8Array(1)))
+  assert.ok(17 * RECORDS_AT_ONCE > MAX_RECORDS && store.count === MAX_RECORDS + 1)
+  const found = async (by: AgentSigner): Promise<number> => {
+    let count = 0
+    for await (const _ of friend.node.table.recordsOf(recordKeyOf(by.agentId), signalOf())) count += 1
+    return count
+  }
+  // Its own copy and that of the server.
+  assert.deepEqual([await found(friend.signer), await found(signer)], [2, 2])
+})
 
-test('however many records are judged, none older than the newest of a named agent is believed', LIMIT, async () => {
+test('an outdated record is refused even after many other records were checked', LIMIT, async () => {
   const clock = new ManualClock()
   const validator = new RecordValidator({ clock, isNamed: (agentId) => agentId === signer.agentId }, { max: 64 })
   const now = clock.now()
@@ -144,7 +140,7 @@ test('however many records are judged, none older than the newest of a named age
   }
 })
 
-test('one source has us keep so many records, and uses up nothing of others', async () => {
+test('one source may store a limited number of records, and others keep their share', async () => {
   const clock = new ManualClock()
   const table = new Dht({ clock }, { mode: 'server' })
   const kept = (source: string): number => Array.from({ length: 200 }, () => table.mayPut(source)).filter(Boolean).length
@@ -153,7 +149,7 @@ test('one source has us keep so many records, and uses up nothing of others', as
   assert.equal(kept('mallory'), RECORDS_PER_MINUTE)
 })
 
-test('where nobody takes our record it is put again soon, and where a server has come; only what was taken counts', async (t) => {
+test('a record that no server took is put again soon, also when a server connects, and then counts', async (t) => {
   const clock = new ManualClock()
   const validator = new RecordValidator({ clock, isNamed: () => false })
   let [takers, puts, takenAt] = [0, 0, 0]
@@ -176,14 +172,14 @@ test('where nobody takes our record it is put again soon, and where a server has
     { agentId: signer.agentId },
   )
   records.start()
-  // With the jitter of each pause.
+  // Includes the jitter of each pause.
   await clock.advance(1.2 * FIRST_PUBLISH_MS)
   await clock.advance(1.2 * 2 * FIRST_PUBLISH_MS)
   assert.deepEqual([puts, records.counts.published], [2, 0])
   takers = 3
   await clock.advance(1.2 * 4 * FIRST_PUBLISH_MS)
   assert.deepEqual([puts, records.counts.published], [3, 1])
-  // A server that comes has it within minutes, and not again with each that comes, nor sooner by chance.
+  // A new server gets the record within minutes. Further servers and random jitter do not shorten the pause.
   const { mock } = t.mock.method(Math, 'random', () => 0)
   for (let i = 0; i < 10; i++) table.onServer()
   await clock.advance(PUBLISH_SPACING_MS - (clock.monotonic() - takenAt) - 1)
@@ -199,10 +195,10 @@ test('where nobody takes our record it is put again soon, and where a server has
   records.stop()
 })
 
-/** A question for the machines nearest to nobody, behind its length. */
+/** A length-prefixed FIND_NODE query for a key of zeros. */
 const FIND_NODE = Buffer.from(`26080412221220${'00'.repeat(32)}`, 'hex')
 
-/** Servers that know one another by the first. */
+/** DHT servers that know one another through the first. */
 const servers = async (t: Parameters<typeof startPeer>[0], count: number): Promise<Peer[]> => {
   const peers = [await startPeer(t, { name: 's0', dht: 'server' })]
   while (peers.length < count)
@@ -211,10 +207,10 @@ const servers = async (t: Parameters<typeof startPeer>[0], count: number): Promi
   return peers
 }
 
-test('an agent whom nobody near has heard of is found by its record, and reached', LIMIT, async (t) => {
+test('an agent that no nearby peer knows is found by its record and linked', LIMIT, async (t) => {
   const [first, second] = await servers(t, 3)
   const asker = await startPeer(t, { name: 'asker', dht: 'client', bootstrap: first!.node.addresses() })
-  // It takes no part in gossip with them: only its record is there.
+  // The hidden agent takes no part in gossip with them. Only its record exists.
   const hidden = await startPeer(t, { name: 'hidden' })
   const record = await recordOf(hidden.signer, Date.now(), {
     at: hidden.machineId,
@@ -227,28 +223,24 @@ test('an agent whom nobody near has heard of is found by its record, and reached
   assert.equal((await asker.links.link(hidden.agentId, signalOf())).machineId, hidden.machineId)
 })
 
-test(
-  'that nobody was there to be asked is not remembered: a daemon that has just started asks again as soon as there is',
-  LIMIT,
-  async (t) => {
-    const server = await startPeer(t, { name: 'server', dht: 'server' })
-    await server.node.table.put(recordKeyOf(signer.agentId), await recordOf(signer, Date.now()), signalOf())
-    const asker = await startPeer(t, { name: 'asker', dht: 'client' })
-    assert.equal(await asker.records.find(signer.agentId, signalOf()), null)
-    await asker.node.dial(server.machineId, server.node.addresses(), signalOf())
-    const asked = Date.now()
-    await until(async () => (await asker.records.find(signer.agentId, signalOf())) !== null)
-    assert.ok(Date.now() - asked < ASK_AGAIN_MS / 2)
-  },
-)
+test('a search without any server is not remembered, so the next search succeeds once a server connects', LIMIT, async (t) => {
+  const server = await startPeer(t, { name: 'server', dht: 'server' })
+  await server.node.table.put(recordKeyOf(signer.agentId), await recordOf(signer, Date.now()), signalOf())
+  const asker = await startPeer(t, { name: 'asker', dht: 'client' })
+  assert.equal(await asker.records.find(signer.agentId, signalOf()), null)
+  await asker.node.dial(server.machineId, server.node.addresses(), signalOf())
+  const asked = Date.now()
+  await until(async () => (await asker.records.find(signer.agentId, signalOf())) !== null)
+  assert.ok(Date.now() - asked < ASK_AGAIN_MS / 2)
+})
 
-test('where every peer of the hash table is hostile an agent is unreachable, and nobody else is taken for it', LIMIT, async (t) => {
+test('if all DHT servers are hostile, an agent is unreachable and no impostor is linked in its place', LIMIT, async (t) => {
   const hostile = await servers(t, 3)
   const impostor = await startPeer(t, { name: 'impostor' })
   const wanted = agentSignerOf(randomBytes(32))
   const asker = await startPeer(t, { name: 'asker', dht: 'client', bootstrap: hostile[0]!.node.addresses() })
   const port = Number(impostor.node.addresses()[0]!.split('/')[4])
-  // Each says of the agent that it is at the impostor's: once under a record of another agent, once with a signature that does not fit.
+  // Both records lead to the impostor. The first is of another agent, and the second has an invalid signature.
   const lie = await recordOf(impostor.signer, Date.now(), { at: impostor.machineId, port })
   for (const { validator } of hostile) validator.verify = (() => undefined) as never
   const forged = Uint8Array.from(await recordOf(wanted, Date.now(), { at: impostor.machineId, port }))
@@ -259,7 +251,7 @@ test('where every peer of the hash table is hostile an agent is unreachable, and
     assert.deepEqual(asker.node.connectionsTo(impostor.machineId), [])
   }
   assert.ok(asker.records.refused > 0)
-  // A record of the agent itself that leads to a machine where it is not: the handshake shows it.
+  // A valid record leads to a machine where the agent is not. The handshake detects this.
   const stale = agentSignerOf(randomBytes(32))
   const old = await recordOf(stale, Date.now(), { at: impostor.machineId, port })
   for (const { node } of hostile) await node.table.put(recordKeyOf(stale.agentId), old, signalOf()).catch(() => undefined)
@@ -267,7 +259,7 @@ test('where every peer of the hash table is hostile an agent is unreachable, and
   assert.equal(asker.links.machinesOf(stale.agentId).length, 0)
 })
 
-test('a stranger that asks the hash table too fast, or has it keep too much, is refused and counted', LIMIT, async (t) => {
+test('an unlisted peer that queries the DHT too fast or stores too much is refused and counted', LIMIT, async (t) => {
   const server = await startPeer(t, { name: 'server', dht: 'server', penaltyClock: new ManualClock() })
   const hasty = await startPeer(t, { name: 'hasty', dht: 'client', bootstrap: server.node.addresses() })
   await until(() => hasty.node.connections().length > 0)

@@ -48,7 +48,7 @@ const turns = async (): Promise<void> => {
   for (let i = 0; i < 10; i++) await new Promise((resolve) => setImmediate(resolve))
 }
 
-/** A dial is under way; one that is awaited ends it, and goes on by itself. */
+/** Checks that an awaited dial ends the dial in progress and continues by itself. */
 const givesWay = async ({ dialler, going }: ReturnType<typeof setUp>): Promise<void> => {
   await turns()
   assert.equal(going.length, 1)
@@ -63,7 +63,7 @@ const givesWay = async ({ dialler, going }: ReturnType<typeof setUp>): Promise<v
   await assert.rejects(awaited, { message: 'left' })
 }
 
-test('a try of the direct way gives way to a dial that is awaited', async (t) => {
+test('an attempt to upgrade to a direct connection is ended for an awaited dial', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] })
   const world = setUp()
   const ways = new DirectUpgrades({ ...world, node: world.node as never, book: fake({ addressesOf: () => [address] }), log: silentLogger })
@@ -75,7 +75,7 @@ test('a try of the direct way gives way to a dial that is awaited', async (t) =>
   await givesWay(world)
 })
 
-test('dials for which nobody waits leave places to those that are awaited', async () => {
+test('background dials leave places free for awaited dials', async () => {
   const { dialler, going } = setUp()
   const left = new AbortController()
   const dial = async (n: number, background: boolean): Promise<unknown> => {

@@ -25,7 +25,7 @@ const machineOf = () => {
 const nobodyRelays = async (): Promise<Connection> => Promise.reject(new Error('no relay'))
 const everybodyIsKnown = { dialRelayed: nobodyRelays, isKnown: () => true, ownAddresses: () => [] }
 
-/** Dials that end when they are told to. */
+/** Dials that end when `answer` is called. */
 const diallerOf = () => {
   const dials: Dial[] = []
   const dialler = new Dialler({
@@ -42,7 +42,7 @@ const diallerOf = () => {
 
 const turns = async (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
-test('another machine at an address is told as that, whatever the handshake calls it', async () => {
+test('a dial that reaches another machine says so instead of repeating the text of the handshake error', async () => {
   const dial = async (): Promise<Connection> =>
     Promise.reject(new Error('Payload identity key a does not match expected remote identity key b'))
   const { machineId, address } = machineOf()
@@ -50,7 +50,7 @@ test('another machine at an address is told as that, whatever the handshake call
   await assert.rejects(dialled, /: another machine answers at this address$/)
 })
 
-test('an address at which this machine listens is never dialled, and is told as that', async () => {
+test('an address of this machine itself is not dialled, and is reported as such', async () => {
   const asked: string[] = []
   const dial = async (_machine: MachineId, to: { toString(): string }): Promise<Connection> => {
     asked.push(String(to))
@@ -75,13 +75,13 @@ test('an address at which this machine listens is never dialled, and is told as 
   assert.deepEqual(asked, dialled)
 })
 
-test('so many machines are dialled at once and no more, and the time of who waits does not run', async (t) => {
+test('a fixed number of machines is dialled at once, and the time limit of a waiting dial does not run', async (t) => {
   const { dialler, dials } = diallerOf()
   const { mock: timers } = t.mock.method(AbortSignal, 'timeout')
   const machines = Array.from({ length: MAX_PARALLEL_DIALS + 3 }, machineOf)
   const all = Promise.all(machines.map(async ({ machineId, address }) => dialler.dial(machineId, [address], new AbortController().signal)))
   await turns()
-  // One for all addresses of a machine and one for each: of those that are dialled, and of nobody who waits.
+  // One timer per machine and one per address, only for dials in progress.
   assert.deepEqual([dials.length, timers.callCount()], [MAX_PARALLEL_DIALS, 2 * MAX_PARALLEL_DIALS])
   dials[0]!.answer()
   await turns()
@@ -94,7 +94,7 @@ test('so many machines are dialled at once and no more, and the time of who wait
   assert.equal((await all).length, machines.length)
 })
 
-test('who gives up while it waits is let go at once and takes no turn', async () => {
+test('a waiting dial that is aborted ends at once and takes no place', async () => {
   const { dialler, dials } = diallerOf()
   const busy = Array.from({ length: MAX_PARALLEL_DIALS }, machineOf).map(async ({ machineId, address }) =>
     dialler.dial(machineId, [address], new AbortController().signal),
@@ -109,7 +109,7 @@ test('who gives up while it waits is let go at once and takes no turn', async ()
   assert.equal(dials.length, MAX_PARALLEL_DIALS)
 })
 
-test('where the address that answered last refuses, one that swallows what comes holds up the next try no longer than it may', async () => {
+test('if the last good address refuses, a silent address delays the retry only by the given limit', async () => {
   const [{ machineId, address }, port] = [machineOf(), 5484]
   const swallowing = address.replace('5483', String(port))
   let refuses = false
@@ -137,7 +137,7 @@ test('where the address that answered last refuses, one that swallows what comes
   assert.deepEqual(asked, [swallowing, address, address, swallowing, address])
 })
 
-test('the address that answered last is remembered of a known machine, however many others are dialled meanwhile', async () => {
+test('the last good address of a known machine is remembered despite many other dials', async () => {
   const [{ machineId, address }, port] = [machineOf(), 5484]
   const old = address.replace('5483', String(port))
   const asked: string[] = []
@@ -164,7 +164,7 @@ test('the address that answered last is remembered of a known machine, however m
 const behind = (relay: string, machine: string): string =>
   `/ip4/192.0.2.7/tcp/5483/p2p/${peerIdOf(relay)}/p2p-circuit/p2p/${peerIdOf(machine)}`
 
-test('where many are reached through relays, their direct addresses do not go on beside the dials of others', async () => {
+test('once a relayed address has answered, the direct dials to that machine end', async () => {
   const [relay, underway] = [machineOf(), new Set<string>()]
   const dialler = new Dialler({
     ...everybodyIsKnown,
@@ -186,13 +186,13 @@ test('where many are reached through relays, their direct addresses do not go on
   assert.deepEqual([...underway], [])
 })
 
-test('a relayed address is dialled only where the relay is known, and does not wait for addresses that do not answer', async () => {
+test('a relayed address needs a known relay, and does not wait for addresses that do not answer', async () => {
   const [{ machineId, address }, relay, other] = [machineOf(), machineOf(), machineOf()]
   const asked: string[] = []
   const dialler = new Dialler({
     ...everybodyIsKnown,
     isKnown: (machine) => machine !== other.machineId,
-    // A network where we are not: nothing comes back.
+    // A network that this machine is not part of. No answer comes back.
     dial: async (_machine, _to, { signal }) =>
       new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason as Error))),
     dialRelayed: async (to) => {
@@ -212,7 +212,7 @@ test('a relayed address is dialled only where the relay is known, and does not w
   caller.abort()
 })
 
-test('a dial for which nobody waits gives way to one that is awaited, and begins none beside it', async () => {
+test('a background dial is ended for an awaited dial, and no background dial starts during it', async () => {
   const { machineId, address } = machineOf()
   const going: AbortSignal[] = []
   const dialler = new Dialler({
@@ -237,14 +237,14 @@ test('a dial for which nobody waits gives way to one that is awaited, and begins
   assert.equal(going.length, 2)
   left.abort(new Error('left'))
   await assert.rejects(awaited, { message: 'left' })
-  // Nobody waits any more.
+  // No dial is awaited any more.
   const later = machineOf()
   void dialler.dial(later.machineId, [later.address], new AbortController().signal, { background: true }).catch(() => undefined)
   await turns()
   assert.equal(going.length, 3)
 })
 
-test('one that is awaited waits no longer than it may for one that does not give way', async () => {
+test('an awaited dial waits for a stuck background dial only until its own caller aborts it', async () => {
   const { dialler, dials } = diallerOf()
   const { machineId, address } = machineOf()
   const background = dialler.dial(machineId, [address], new AbortController().signal, { background: true })

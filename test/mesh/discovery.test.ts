@@ -9,7 +9,7 @@ import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 60_000 }
 
-test('bob introduces alice and charlie, whom nobody gave the other’s address', LIMIT, async (t) => {
+test('alice and charlie find each other through bob, without knowing an address', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const alice = await startPeer(t, { name: 'alice', bootstrap: bob.node.addresses() })
   await until(() => bob.knownAgents.list().some((one) => one.agent_id === alice.agentId))
@@ -28,7 +28,7 @@ test('bob introduces alice and charlie, whom nobody gave the other’s address',
   )
 })
 
-test('a contact that moved is found again by its presence', LIMIT, async (t) => {
+test('a contact with a new address is found again by its presence', LIMIT, async (t) => {
   const hub = await startPeer(t, { name: 'hub' })
   const alice = await startPeer(t, { name: 'alice', bootstrap: hub.node.addresses() })
   const bob = await startPeer(t, { name: 'bob', bootstrap: hub.node.addresses() })
@@ -41,7 +41,7 @@ test('a contact that moved is found again by its presence', LIMIT, async (t) => 
   assert.equal((await alice.links.link(bob.agentId, signalOf())).machineId, bob.machineId)
 })
 
-test('addresses that cannot be listened on stop the start', LIMIT, async (t) => {
+test('a listen address that is in use stops the start', LIMIT, async (t) => {
   const alice = await startPeer(t, { name: 'alice' })
   const taken = alice.node.addresses()[0]!.replace(/\/p2p\/.*/, '')
   const { MeshNode } = await import('../../src/mesh/node.ts')

@@ -39,7 +39,7 @@ interface Mesh {
   unlistedDialled: number
   readonly known: Set<MachineId>
   readonly dialled: (readonly string[])[]
-  /** A dial. */
+  /** Result of a dial. */
   answer: () => Promise<void>
 }
 
@@ -61,7 +61,7 @@ const setUp = ({ strangers = true } = {}) => {
       () => true,
       () => false,
     )
-  /** How many of so many machines are dialled that this server names, at one address each. */
+  /** Number of dials for `count` machines that this server names, with one address each. */
   const passed = async (count: number, { server = SERVER, from = 0 } = {}): Promise<number> => {
     let all = 0
     for (let i = from; i < from + count; i++) {
@@ -73,10 +73,10 @@ const setUp = ({ strangers = true } = {}) => {
   return { clock, mesh, dials, reaches, passed }
 }
 
-test('a server has us dial so many addresses a minute, and all servers together so many', async () => {
+test('dials to addresses that DHT servers name are limited per server and in total, each minute', async () => {
   const { clock, passed } = setUp()
   assert.equal(await passed(2 * ENGINE_ADDRESSES_OF_SERVER), ENGINE_ADDRESSES_OF_SERVER)
-  // Named by another, whose share is its own.
+  // Another server has its own share.
   assert.equal(await passed(1, { server: OTHER, from: ENGINE_ADDRESSES_OF_SERVER }), 1)
   let all = ENGINE_ADDRESSES_OF_SERVER + 1
   for (let i = 0; i < 4; i++) all += await passed(ENGINE_ADDRESSES_OF_SERVER, { server: `server${i}`, from: 1_000 * (i + 1) })
@@ -85,7 +85,7 @@ test('a server has us dial so many addresses a minute, and all servers together 
   assert.equal(await passed(2 * ENGINE_ADDRESSES_OF_SERVER, { from: 10_000 }), ENGINE_ADDRESSES_OF_SERVER)
 })
 
-test('many addresses of one machine count as many', async () => {
+test('each address of a machine counts as a dial', async () => {
   const { dials, mesh, reaches } = setUp()
   const addresses = Array.from({ length: MAX_DIAL_ADDRESSES }, (_, i) => `/ip4/203.0.113.${i}/tcp/1`)
   for (let i = 0; i < ENGINE_ADDRESSES_OF_SERVER; i++) {
@@ -95,7 +95,7 @@ test('many addresses of one machine count as many', async () => {
   assert.equal(mesh.dialled.flat().length, ENGINE_ADDRESSES_OF_SERVER)
 })
 
-test('a machine that we know is dialled where it says that it is and our files do, directly, never where a server says so, and so often', async () => {
+test('a known machine is dialled only at its own and stored addresses, directly and at a limited rate', async () => {
   const { clock, dials, mesh, reaches } = setUp()
   const [known, said] = [machineOf(1), ['/ip4/192.0.2.2/tcp/2', ...OWN]]
   mesh.known.add(known)
@@ -110,13 +110,13 @@ test('a machine that we know is dialled where it says that it is and our files d
   await clock.advance(60_000)
   assert.equal(await dialled(), 2 * ENGINE_DIALS_OF_MACHINE)
   for (const addresses of mesh.dialled) assert.deepEqual(addresses, said)
-  // Nor is it when it is nobody any more.
+  // A machine that is not known any more is not dialled either.
   mesh.known.delete(known)
   await clock.advance(60_000)
   assert.ok(!(await reaches(known)))
 })
 
-test('a stranger that has said itself where it is is not dialled where a server says so', async () => {
+test('an unlisted machine is dialled at the address that it gave itself and not where a server says', async () => {
   const { dials, mesh, reaches } = setUp()
   dials.named(machineOf(1), ['/ip4/203.0.113.1/tcp/1'], SERVER)
   assert.ok(await reaches(machineOf(1), OWN))
@@ -124,7 +124,7 @@ test('a stranger that has said itself where it is is not dialled where a server 
   assert.ok(!(await reaches(machineOf(2))), 'no address is known')
 })
 
-test('a stranger that hangs up whenever it is reached takes no turns of others', async () => {
+test('an unlisted machine that hangs up after each dial uses up no dials of others', async () => {
   const { reaches, passed } = setUp()
   let again = 0
   for (let i = 0; i < 2 * ENGINE_ADDRESSES_OF_SERVER; i++) {
@@ -135,7 +135,7 @@ test('a stranger that hangs up whenever it is reached takes no turns of others',
   assert.equal(await passed(2 * ENGINE_ADDRESSES_OF_SERVER, { from: 1 }), ENGINE_ADDRESSES_OF_SERVER - ENGINE_DIALS_OF_MACHINE)
 })
 
-test('named machines that never answer keep nobody waiting of whom more is known', async () => {
+test('named machines that never answer do not delay dials to known machines or own addresses', async () => {
   const { dials, mesh, reaches } = setUp()
   const left = new AbortController()
   mesh.answer = async () => new Promise((_resolve, reject) => left.signal.addEventListener('abort', () => reject(new Error('left'))))
@@ -152,7 +152,7 @@ test('named machines that never answer keep nobody waiting of whom more is known
   await Promise.all(waiting)
 })
 
-test('where as many strangers are connected as may be, or none may come, the hash table dials none', async () => {
+test('the DHT dials no unlisted machine if their places are taken or if they are not admitted', async () => {
   const { mesh, passed } = setUp()
   mesh.unlistedDialled = MAX_ENGINE_UNLISTED
   assert.equal(await passed(1), 0)
@@ -161,7 +161,7 @@ test('where as many strangers are connected as may be, or none may come, the has
   assert.equal(await setUp({ strangers: false }).passed(8), 0)
 })
 
-test('what we dial ourselves is let through as long as any dial of ours lasts, and of all others whom we know', async () => {
+test('a connection is allowed while one of our own dials to it lasts, or if the machine is known', async () => {
   const { dials, mesh } = setUp()
   const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   const [one, two] = [first, second].map(async ({ promise }) => dials.ours(machineOf(1), async () => promise))
@@ -180,7 +180,7 @@ type Handlers = {
   rpc: { handlers: Record<string, { handle(peer: unknown, message: { type: string; key: Uint8Array }): Promise<unknown> }> }
 }
 
-/** A server of the hash table that answers whatever it is asked with these machines. */
+/** A DHT server that answers every query with these machines. */
 const startHostile = async (t: TestContext, closer: () => { id: Uint8Array; multiaddrs: Uint8Array[] }[]) => {
   const validator = new RecordValidator({ clock: new ManualClock(), isNamed: () => false })
   const wish = { seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} }
@@ -201,7 +201,7 @@ const startHostile = async (t: TestContext, closer: () => { id: Uint8Array; mult
 
 const idOf = (machineId: MachineId): Uint8Array => peerIdFromString(peerIdOf(machineId)).toMultihash().bytes
 
-/** A host that has nothing to do with it, and does this with who comes. */
+/** An unrelated host that handles incoming connections with `onSocket`. */
 const startVictim = async (t: TestContext, onSocket: (socket: Socket) => void) => {
   const sockets = new Set<Socket>()
   const victim = createServer((socket) => {
@@ -221,7 +221,7 @@ const startVictim = async (t: TestContext, onSocket: (socket: Socket) => void) =
 
 const LIMIT = { timeout: 120_000 }
 
-test('a server of the hash table that names machines without end has us dial a bounded number of them', LIMIT, async (t) => {
+test('a DHT server that names machines without end causes a limited number of dials', LIMIT, async (t) => {
   const { at, came } = await startVictim(t, (socket) => socket.destroy())
   let named = 0
   const bootstrap = await startHostile(t, () => Array.from({ length: 20 }, () => ({ id: idOf(machineOf(named++)), multiaddrs: [at] })))
@@ -236,7 +236,7 @@ test('a server of the hash table that names machines without end has us dial a b
   assert.ok(came() <= ENGINE_ADDRESSES_OF_SERVER * (1 + minutes), `${came()} of ${named} were dialled`)
 })
 
-test('a server of the hash table has us dial no machine that we know where it says that this is', LIMIT, async (t) => {
+test('a known machine is not dialled at an address that a DHT server names', LIMIT, async (t) => {
   const { at, came } = await startVictim(t, (socket) => socket.destroy())
   const known = await startPeer(t, { name: 'known', dht: 'server' })
   let answered = 0
@@ -252,8 +252,8 @@ test('a server of the hash table has us dial no machine that we know where it sa
   assert.equal(came(), 0)
 })
 
-test('a dial that is awaited does not wait for one of the hash table at an address that a server has made up', LIMIT, async (t) => {
-  // It takes what comes, and says nothing.
+test('an awaited dial does not wait for a dial of the DHT to an invented address', LIMIT, async (t) => {
+  // The host accepts data and never answers.
   const { at, came } = await startVictim(t, () => undefined)
   const wanted = await startPeer(t, { name: 'wanted' })
   const bootstrap = await startHostile(t, () => [{ id: idOf(wanted.machineId), multiaddrs: [at] }])

@@ -23,7 +23,7 @@ import { MAX_UNLISTED_PER_RELAY } from '../../src/protocol/limits/mesh.ts'
 
 const machineOf = (n: number): MachineId => machineKeyOf(Buffer.alloc(32, `machine${n}`)).machineId
 
-/** A gate with everybody who ever came, and what the mesh would tell it. */
+/** A gate with a fake mesh, whose answers the tests set. */
 const setUp = (init: { strangers?: boolean; connections?: number } = {}) => {
   const known = new Set<MachineId>()
   const listed = new Set<MachineId>()
@@ -46,7 +46,7 @@ const setUp = (init: { strangers?: boolean; connections?: number } = {}) => {
   }
   const shares: GateComponents['shares'] = { agentOf: (machineId) => agents.get(machineId) ?? null }
   const gate = new ConnectionGate({ view, reach, shares }, { strangers: init.strangers ?? true, connections: init.connections })
-  /** One connection, from a host or a whole address: false when it was refused, or what to close. */
+  /** Opens an inbound connection from a host or a full address. Returns null if it is refused. */
   const come = (host: string, machine: MachineId | null, idle = false) => {
     const onClose: (() => void)[] = []
     const guest = {
@@ -72,7 +72,7 @@ const setUp = (init: { strangers?: boolean; connections?: number } = {}) => {
   return { gate, known, listed, agents, refused, unfinished, asked, come }
 }
 
-test('the gate lets machines we know in when strangers have used up their places, nobody who is refused, and only Ed25519 machines at all', () => {
+test('the gate refuses penalised hosts and keys other than Ed25519, and keeps places for known machines', () => {
   const { gate, known, refused, come } = setUp()
   known.add(machineOf(0))
   for (let i = 1; i <= MAX_UNLISTED_CONNECTIONS; i++) assert.notEqual(come(`10.0.${i >> 8}.${i & 255}`, machineOf(i)), null)
@@ -91,7 +91,7 @@ test('the gate lets machines we know in when strangers have used up their places
   assert.deepEqual([gate.refusals.penalty, gate.refusals.no_machine], [1, 1])
 })
 
-test('strangers of one host have few places, those of an IPv6 network together, and one machine fewer, of which the oldest goes', () => {
+test('unlisted peers of a host or IPv6 /64 share few places, and a machine above its limit loses its oldest', () => {
   const { gate, come } = setUp()
   for (let i = 0; i < MAX_UNLISTED_PER_HOST; i++) assert.notEqual(come(`2001:db8:0:1::${i + 1}`, machineOf(i)), null)
   assert.equal(come('2001:db8:0:1:ffff::1', machineOf(1_000)), null)
@@ -103,7 +103,7 @@ test('strangers of one host have few places, those of an IPv6 network together, 
   )
 })
 
-test('a machine that is named holds few connections until it has proven an accepted agent, and then no more than one can use', () => {
+test('a named machine holds few connections until it has proven an accepted agent, and then more', () => {
   const { known, agents, come } = setUp()
   known.add(machineOf(0))
   const own = Array.from({ length: MAX_CONNECTIONS_PER_UNLISTED + 5 }, () => come('192.0.2.1', machineOf(0)))
@@ -113,7 +113,7 @@ test('a machine that is named holds few connections until it has proven an accep
   assert.equal(own.filter((guest) => guest?.open).length, MAX_CONNECTIONS_PER_MACHINE)
 })
 
-test('when all places are taken, the agent or host with most makes room for a listed machine, and for one whose agent has fewer', () => {
+test('when all places are taken, the agent or host with most loses one to a pinned machine or smaller agent', () => {
   const { gate, known, listed, agents, come } = setUp({ connections: 12 })
   const enter = (number: number, agent: string | null, host = `10.0.0.${number}`, idle = false) => {
     known.add(machineOf(number))
@@ -125,7 +125,7 @@ test('when all places are taken, the agent or host with most makes room for a li
   const host = Array.from({ length: 4 }, (_, i) => enter(20 + i, null, '192.0.2.1'))
   const open = (guests: readonly ({ open: boolean } | null)[]): number => guests.filter((guest) => guest?.open).length
   assert.deepEqual([hugo, carol, host].map(open), [5, 3, 4])
-  // An agent with as many gets none; one with fewer gets the place of the oldest.
+  // An agent with as many connections gets no place. One with fewer takes the place of the oldest.
   assert.equal(enter(6, 'hugo'), null)
   assert.equal(enter(13, 'carol')?.open, true)
   assert.deepEqual([hugo[0]?.open, ...[hugo, carol, host].map(open)], [false, 4, 3, 4])
@@ -135,11 +135,11 @@ test('when all places are taken, the agent or host with most makes room for a li
   assert.equal(enter(31, 'alice')?.open, true)
   assert.deepEqual([hugo, carol, host].map(open), [3, 2, 4])
   assert.equal(gate.refusals.all_full, 4)
-  // Also one from the host that has most: a machine there that is not listed makes room.
+  // The same holds for a pinned machine at the host with the most connections. A machine there that is not pinned makes room.
   listed.add(machineOf(32))
   assert.equal(enter(32, null, '192.0.2.1')?.open, true)
   assert.deepEqual([hugo, carol, host].map(open), [3, 2, 3])
-  // A listed machine keeps its place however many come, and listed machines share what is left among one another.
+  // A pinned machine keeps its place for any number of newcomers. Pinned machines share the other places among each other.
   for (let i = 40; i < 60; i++) enter(i, `sybil ${i}`)
   for (let i = 60; i < 80; i++) {
     listed.add(machineOf(i))
@@ -148,25 +148,25 @@ test('when all places are taken, the agent or host with most makes room for a li
   assert.equal(open([...hugo, ...carol, ...host]), 0)
 })
 
-test('when the places of strangers are used up, the host that has most of them loses one to a newcomer, and gets none', () => {
+test('when unlisted peers use all their places, the host with the most loses one to a newcomer', () => {
   const { gate, come } = setUp()
   const perHost = MAX_UNLISTED_CONNECTIONS / MAX_UNLISTED_PER_HOST
   const there = Array.from({ length: MAX_UNLISTED_CONNECTIONS }, (_, i) =>
-    // The third of the second host has done nothing for long; all others have.
+    // The third connection of the second host is idle, and all others are not.
     come(`10.0.0.${(i % perHost) + 1}`, machineOf(i), i === 2 * perHost + 1),
   )
   assert.ok(there.every((guest) => guest !== null))
   const gone = (): number[] => there.flatMap((guest, i) => (guest?.open === true ? [] : [i]))
   assert.notEqual(come('192.0.2.1', machineOf(9_000)), null)
   assert.deepEqual(gone(), [2 * perHost + 1])
-  // None is idle: the oldest of a host that has more than the newcomer's.
+  // No connection is idle, so the oldest of a host with more connections than the newcomer goes.
   assert.notEqual(come('192.0.2.2', machineOf(9_001)), null)
   assert.deepEqual(gone(), [0, 2 * perHost + 1])
   assert.equal(come('10.0.0.3', machineOf(9_002)), null)
   assert.equal(gate.refusals.host_full, 1)
 })
 
-test('among hosts that have as many only who is idle makes room', () => {
+test('among hosts with equally many connections, only an idle connection makes room', () => {
   const { gate, come } = setUp()
   const there = Array.from({ length: MAX_UNLISTED_CONNECTIONS }, (_, i) => come(`10.0.${i >> 8}.${i & 255}`, machineOf(i), i === 300))
   assert.notEqual(come('192.0.2.1', machineOf(9_000)), null)
@@ -175,7 +175,7 @@ test('among hosts that have as many only who is idle makes room', () => {
   assert.equal(gate.refusals.full, 1)
 })
 
-test('connections that say nothing cost the host that has most of them its oldest, and are held against it; ours to give up are not', () => {
+test('surplus unproven connections end at the busiest host without blame, and those that a peer ends count against its host', () => {
   const { known, unfinished, asked, come } = setUp()
   const few = come('192.0.2.1', null)
   const silent = Array.from({ length: MAX_UNPROVEN_CONNECTIONS + 10 }, () => come('10.0.0.1', null))
@@ -192,7 +192,7 @@ test('connections that say nothing cost the host that has most of them its oldes
   assert.deepEqual(unfinished, ['192.0.2.1'])
 })
 
-test('a host where somebody was that we know counts as one until nobody of them is known, and one that a card names while it does', () => {
+test('a host counts as known while a card names it or a machine that came from it is known', () => {
   const { gate, known, asked, come } = setUp()
   const isKnown = (host: string): boolean | undefined => (come(host, null)?.close(), asked.at(-1)?.[1])
   const [one, two] = [machineOf(1), machineOf(2)]
@@ -207,7 +207,7 @@ test('a host where somebody was that we know counts as one until nobody of them 
   assert.deepEqual(['192.0.2.1', '192.0.2.2', '192.0.2.3'].map(isKnown), [true, false, false])
 })
 
-test('a machine that moves from host to host leaves few of them a share, and takes none from the hosts of others', () => {
+test('a machine that changes hosts makes only its last hosts known, and evicts no hosts of others', () => {
   const { known, asked, come } = setUp()
   const isKnown = (host: string): boolean | undefined => (come(host, null)?.close(), asked.at(-1)?.[1])
   const [rover, homely] = [machineOf(1), machineOf(2)]
@@ -219,7 +219,7 @@ test('a machine that moves from host to host leaves few of them a share, and tak
   assert.deepEqual(hosts.filter(isKnown), hosts.slice(-MAX_HOSTS_PER_MACHINE))
 })
 
-test('of those who have not said who they are, who comes from where we know somebody goes last', () => {
+test('among unproven connections, those from hosts of known machines are ended last', () => {
   const { gate, come } = setUp()
   gate.reviewHosts(new Set(['192.0.2.1']))
   const maybeKnown = Array.from({ length: 10 }, () => come('192.0.2.1', null))
@@ -227,7 +227,7 @@ test('of those who have not said who they are, who comes from where we know some
   assert.ok(maybeKnown.every((guest) => guest?.open))
 })
 
-test('hosts are counted of strangers and of who has not said who it is, as they come, go and become known', () => {
+test('the gate counts hosts with unlisted or unproven connections as these come, go and become known', () => {
   const { gate, known, come } = setUp()
   const silent = come('192.0.2.1', null)
   const stranger = come('192.0.2.2', machineOf(1))
@@ -243,7 +243,7 @@ test('hosts are counted of strangers and of who has not said who it is, as they 
   assert.equal(gate.outsideHosts(), 0)
 })
 
-test('where only members may come, a stranger is refused as soon as Noise has proven it', () => {
+test('if only members are admitted, an unlisted peer is refused as soon as Noise has proven its key', () => {
   const { gate, known, come } = setUp({ strangers: false })
   known.add(machineOf(0))
   assert.equal(come('192.0.2.1', machineOf(1)), null)
@@ -252,7 +252,7 @@ test('where only members may come, a stranger is refused as soon as Noise has pr
   assert.equal(gate.outsideHosts(), 0)
 })
 
-test('strangers that one relay brings are few and one host of their own, wherever the relay is; a machine that we know is itself', () => {
+test('unlisted peers behind one relay share few places as one host, and a known machine is not counted there', () => {
   const { known, refused, unfinished, come } = setUp()
   const relay = machineOf(900)
   const throughRelay = (ip: string, machine: MachineId): string =>
@@ -261,7 +261,7 @@ test('strangers that one relay brings are few and one host of their own, whereve
   assert.equal(come(throughRelay('192.0.2.99', machineOf(99)), machineOf(99)), null)
   known.add(machineOf(100))
   assert.notEqual(come(throughRelay('192.0.2.1', machineOf(100)), machineOf(100)), null)
-  // Their host is neither the relay nor its address: what they are blamed for is not the relay's.
+  // Their host is the relayed path and not the address of the relay. Their violations do not count for the relay.
   come(throughRelay('192.0.2.1', machineOf(101)), null)!.close()
   assert.deepEqual(unfinished.at(-1), `relay ${relay}`)
   refused.add(`relay ${relay}`)

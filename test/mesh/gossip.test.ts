@@ -14,7 +14,7 @@ import { startPeer } from '../support/peer.ts'
 import { rightlySigned } from '../support/stranger.ts'
 import { until } from '../support/processes.ts'
 
-/** What gossipsub has beside its interface. */
+/** Private members of gossipsub. */
 type Inside = GossipSub & {
   peers: Map<string, unknown>
   streamsOutbound: Map<string, unknown>
@@ -43,7 +43,7 @@ const start = async (t: TestContext) => {
   return { node, heard, pubsub: node.services.pubsub as unknown as Inside }
 }
 
-test('of what a neighbour has, no more is asked for at once than one answer may bring', { timeout: 60_000 }, async (t) => {
+test('a peer is asked for no more messages at once than one answer may contain', { timeout: 60_000 }, async (t) => {
   const [hub, late] = [await start(t), await start(t)]
   await late.node.dial(hub.node.getMultiaddrs())
   const [toLate, toHub] = [late.node.peerId.toString(), hub.node.peerId.toString()]
@@ -52,7 +52,7 @@ test('of what a neighbour has, no more is asked for at once than one answer may 
   const messageIDs: Uint8Array[] = []
   for (let i = 0; i < 100; i++) {
     const batch = await rightlySigned(seed, i, randomBytes(MAX_PRESENCE_BYTES))
-    // Behind the length of the batch, of three bytes here at most.
+    // Skips the length prefix of the batch.
     const [message] = hub.pubsub.decodeRpc(batch.subarray(batch.findIndex((byte) => byte < 128) + 1)).messages
     const msgId = Buffer.from(`name ${i}`)
     hub.pubsub.mcache.put({ msgId, msgIdStr: hub.pubsub.msgIdToStrFn(msgId) }, message, true)
@@ -68,7 +68,7 @@ test('of what a neighbour has, no more is asked for at once than one answer may 
   assert.equal(late.heard.length, 64)
 })
 
-test('a neighbour that subscribes many times in one batch is one newcomer', () => {
+test('a peer that subscribes many times in one batch counts as one newcomer', () => {
   const pubsub = Object.assign(new EventTarget(), { topicValidators: new Map(), subscribe: () => undefined })
   let newcomers = 0
   joinTopic(
@@ -82,14 +82,14 @@ test('a neighbour that subscribes many times in one batch is one newcomer', () =
   assert.equal(newcomers, 1)
 })
 
-test('a copy of a message is a duplicate before its signature is looked at, and one with other bytes under the same name is not', async (t) => {
+test('a copy of a message is a duplicate, and other bytes with the same ID are invalid', async (t) => {
   const { node, heard, pubsub } = await start(t)
   const encoded = await rightlySigned(randomBytes(32), 1, randomBytes(100))
   const [message] = pubsub.decodeRpc(encoded.subarray(encoded.findIndex((byte) => byte < 128) + 1)).messages
   const judged = async (changed: object) => (await pubsub.validateReceivedMessage(node.peerId, { ...message!, ...changed })).code
   const altered = Uint8Array.from(message!.data)
   altered[0]! ^= 1
-  // What is wrongly signed is never remembered, so it cannot keep the right one out.
+  // A message with a wrong signature is not remembered, so it cannot block the right one.
   assert.equal(await judged({ data: altered }), 'invalid')
   assert.equal(heard.length, 0)
   await judged({})
@@ -100,7 +100,7 @@ test('a copy of a message is a duplicate before its signature is looked at, and 
   assert.equal(heard.length, 1)
 })
 
-test('a daemon takes part in the gossip of presences, and in no other', { timeout: 60_000 }, async (t) => {
+test('a daemon joins the gossip topic of presences and no other topic', { timeout: 60_000 }, async (t) => {
   const [bob, { node, pubsub }] = [await startPeer(t, { name: 'bob' }), await start(t)]
   await node.dial(bob.node.addresses().map((address) => multiaddr(address)))
   await until(() => (pubsub.topics.get(PRESENCE_TOPIC)?.size ?? 0) > 0)

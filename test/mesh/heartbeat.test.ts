@@ -17,9 +17,9 @@ type Pinged = StreamMuxer & { ping(): Promise<number>; sendPing(id: number, flag
 
 const pingedOf = (connection: Connection): Pinged => (connection as Connection & { muxer: Pinged }).muxer
 
-/** Our end of a connection to a node whose muxer answers pings, or is mute. */
+/** This end of a connection to a node whose muxer answers pings, or does not if `isMute`. */
 const connected = async (t: TestContext, isMute: boolean): Promise<Connection> => {
-  // Each test pings by itself.
+  // The tests send pings themselves.
   const plain = yamux({ enableKeepAlive: false })
   const make = (): StreamMuxerFactory => {
     const factory = plain()
@@ -40,14 +40,14 @@ const connected = async (t: TestContext, isMute: boolean): Promise<Connection> =
   return here.dial(there.getMultiaddrs())
 }
 
-/** A muxer of ours around as much of another as it touches; `abort`: that of the connection. */
+/** A guarded muxer around a minimal fake muxer. `abort` is that of the connection. */
 const guardedOf = (inner: { ping(): Promise<number>; abort(): void }, abort: (reason: Error) => void): Pinged => {
   const others = { rtt: -1, onData: () => undefined, _newStream: () => undefined, createStream: () => undefined, status: 'open' }
   const factory = guardedMuxer(() => ({ protocol: '/one/1', createStreamMuxer: () => ({ ...others, ...inner }) as never }))(undefined)
   return factory.createStreamMuxer({ abort } as never) as Pinged
 }
 
-test('a connection on which a ping is answered lives, and has a round trip', async (t) => {
+test('a connection whose pings are answered stays open and has a round trip time', async (t) => {
   const connection = await connected(t, false)
   assert.equal(roundTripOf(connection), null)
   t.mock.timers.enable({ apis: ['setTimeout'] })
@@ -57,7 +57,7 @@ test('a connection on which a ping is answered lives, and has a round trip', asy
   assert.equal(connection.status, 'open')
 })
 
-test('one on which none is answered is ended, and not before its time', async (t) => {
+test('a connection without a ping answer is ended at the time limit and not before', async (t) => {
   const connection = await connected(t, true)
   t.mock.timers.enable({ apis: ['setTimeout'] })
   pingedOf(connection)
@@ -72,7 +72,7 @@ test('one on which none is answered is ended, and not before its time', async (t
   assert.notEqual(connection.status, 'open')
 })
 
-test('where something has just come no ping is sent, and one again after silence, or for a round trip of a minute ago', async (t) => {
+test('a ping is skipped after recent data, and sent after silence or if the round trip time is old', async (t) => {
   let [now, sent] = [0, 0]
   t.mock.method(performance, 'now', () => now)
   const ping = async (): Promise<number> => {
@@ -97,7 +97,7 @@ test('where something has just come no ping is sent, and one again after silence
   assert.equal(await after(1, true), 4, 'it is heard all the time, and its round trip is old')
 })
 
-test('an answer that lies there when the time is up counts: this process may have been held up', async (t) => {
+test('an answer that is there when the time is up counts, because this process may have been delayed', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
   const answer = Promise.withResolvers<number>()
   const abort = (): never => assert.fail('it has answered')
@@ -108,12 +108,12 @@ test('an answer that lies there when the time is up counts: this process may hav
   await nextTurn()
 })
 
-test('libp2p asks on no connection beside it', async () => {
+test('the connection monitor of libp2p is disabled', async () => {
   const options = await libp2pOptions({ seed: new Uint8Array(32), listen: [], announce: [], mdns: false, gater: {} })
   assert.equal(options.connectionMonitor?.enabled, false)
 })
 
-test('one that is being closed already is ended as well, and nothing is thrown where nobody catches it', async (t) => {
+test('a connection that is already closing is aborted as well, without an uncaught error', async (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] })
   const abort = (): never => {
     throw new Error('Cannot write to a stream that is closed')
@@ -126,7 +126,7 @@ test('one that is being closed already is ended as well, and nothing is thrown w
   assert.match(String(ended), /no data for/)
 })
 
-test('while something comes, an answer that waits behind it ends nothing; silence does', async (t) => {
+test('a late ping answer does not end a connection that receives data, but silence does', async (t) => {
   let now = 0
   t.mock.method(performance, 'now', () => now)
   t.mock.timers.enable({ apis: ['setTimeout'] })

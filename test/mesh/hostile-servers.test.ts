@@ -27,13 +27,13 @@ import { ANSWER, allOf, eventsOf, join, startNode, type Node } from '../support/
 const LIMIT = { timeout: 60_000 }
 const signer = agentSignerOf(new Uint8Array(32).fill(1))
 
-/** As an answer has it. */
+/** A machine as named in an answer. */
 interface Named {
   readonly id: Uint8Array
   readonly multiaddrs: readonly Uint8Array[]
 }
 
-/** From now on this server answers whatever it is asked so. Answers how often it was asked. */
+/** Makes the server answer every query with these machines. Returns a counter of its answers. */
 const answerWith = (server: Pick<Node, 'services'>, closer: readonly Named[]): (() => number) => {
   let answered = 0
   answerBy(server, async (_peer, { type, key }) => {
@@ -60,7 +60,7 @@ const anybody = (): PeerId => peerOf(machineKeyOf(randomBytes(32)).machineId)
 const anyMachine = (): Named => named(anybody(), '/ip4/127.0.0.1/tcp/1')
 const ADDRESSES_WITHOUT_END = Array.from({ length: 8_000 }, (_, i) => `/ip4/10.1.${i >> 8}.${i & 255}/tcp/1`)
 
-test('an answer of the hash table that goes on and on is not looked at, and nobody whom it names is remembered', LIMIT, async (t) => {
+test('an oversized DHT answer is dropped, and its machines are not remembered', LIMIT, async (t) => {
   const [hostile, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
   const answered = answerWith(hostile, Array.from({ length: MAX_ANSWER_BYTES / 40 }, anyMachine))
   await join(asker, hostile)
@@ -69,65 +69,61 @@ test('an answer of the hash table that goes on and on is not looked at, and nobo
   assert.equal(asker.named.size + (await asker.peerStore.all()).length, 1)
 })
 
-test('of an answer that names more machines than it may no more are remembered, and it is none', LIMIT, async (t) => {
+test('an answer with too many machines is dropped, and a bounded number of them is remembered', LIMIT, async (t) => {
   const [hostile, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
   const answered = answerWith(hostile, Array.from({ length: 2_000 }, anyMachine))
   await join(asker, hostile)
   for await (const { name } of asker.services.dht!.getClosestPeers(randomBytes(32), { signal: signalOf() }))
     assert.notEqual(name, 'PEER_RESPONSE')
-  // Each answer is of the same machines, the first of which are remembered.
+  // Each answer names the same machines, and the first of them are remembered.
   assert.ok(answered() > 0)
   assert.ok(asker.named.size <= MAX_NAMED)
   assert.equal((await asker.peerStore.all()).length, 1)
 })
 
-test(
-  'of where others say that a machine is little is kept, and nothing of one that has said so itself; what we answer stays short',
-  LIMIT,
-  async (t) => {
-    const [hostile, honest, asker] = [
-      await startNode(t, { server: true }),
-      await startNode(t, { server: true }),
-      await startNode(t, { server: true }),
-    ]
-    await join(asker, honest)
-    const addressesOf = async (peer: PeerId): Promise<string[]> =>
-      (await asker.peerStore.get(peer)).addresses.map(({ multiaddr: address }) => address.toString())
-    const own = await addressesOf(honest.peerId)
-    const [away, nowhere] = [anybody(), anybody()]
-    const answered = answerWith(hostile, [
-      named(honest.peerId, ...ADDRESSES_WITHOUT_END),
-      named(away, '/ip4/127.0.0.1/udp/1/quic-v1', ...ADDRESSES_WITHOUT_END.slice(0, 2_000)),
-      named(nowhere, '/dnsaddr/names.example', `${own[0]}/p2p/${anybody()}/p2p-circuit`),
-    ])
-    await join(asker, hostile)
-    await ask(asker)
-    assert.ok(answered() > 0)
-    const where = (peer: PeerId): readonly string[] | undefined => asker.named.get(machineIdOf(peer)!)
-    await until(() => where(nowhere) !== undefined)
-    const of = (peer: PeerId) => (address: string) => `${address}/p2p/${peer.toString()}`
-    assert.deepEqual(where(away), ADDRESSES_WITHOUT_END.slice(0, MAX_CARD_ADDRESSES).map(of(away)))
-    assert.deepEqual(where(nowhere), [])
-    // libp2p has not heard of it: whom it knows, it names to others.
-    assert.ok(!(await asker.peerStore.has(away)))
-    assert.deepEqual(await addressesOf(honest.peerId), own)
-    // What the local network says of them comes to libp2p so.
-    const multiaddrs = ADDRESSES_WITHOUT_END.map((address) => multiaddr(address))
-    for (const peer of [honest.peerId, away]) await asker.peerStore.merge(peer, { multiaddrs })
-    assert.deepEqual(await addressesOf(honest.peerId), own)
-    assert.deepEqual(await addressesOf(away), ADDRESSES_WITHOUT_END.slice(0, MAX_CARD_ADDRESSES).toSorted())
-    assert.deepEqual(asker.names, [])
-    const third = await startNode(t, { server: false })
-    await join(third, asker)
-    const answers = await allOf(third.services.dht!.getClosestPeers(randomBytes(32), { signal: signalOf() }))
-    assert.ok(answers.some((one) => one.name === 'PEER_RESPONSE' && asker.peerId.equals(one.from)))
-  },
-)
+test('few third-party addresses of a machine are kept, but not if it gave its own, and answers stay short', LIMIT, async (t) => {
+  const [hostile, honest, asker] = [
+    await startNode(t, { server: true }),
+    await startNode(t, { server: true }),
+    await startNode(t, { server: true }),
+  ]
+  await join(asker, honest)
+  const addressesOf = async (peer: PeerId): Promise<string[]> =>
+    (await asker.peerStore.get(peer)).addresses.map(({ multiaddr: address }) => address.toString())
+  const own = await addressesOf(honest.peerId)
+  const [away, nowhere] = [anybody(), anybody()]
+  const answered = answerWith(hostile, [
+    named(honest.peerId, ...ADDRESSES_WITHOUT_END),
+    named(away, '/ip4/127.0.0.1/udp/1/quic-v1', ...ADDRESSES_WITHOUT_END.slice(0, 2_000)),
+    named(nowhere, '/dnsaddr/names.example', `${own[0]}/p2p/${anybody()}/p2p-circuit`),
+  ])
+  await join(asker, hostile)
+  await ask(asker)
+  assert.ok(answered() > 0)
+  const where = (peer: PeerId): readonly string[] | undefined => asker.named.get(machineIdOf(peer)!)
+  await until(() => where(nowhere) !== undefined)
+  const of = (peer: PeerId) => (address: string) => `${address}/p2p/${peer.toString()}`
+  assert.deepEqual(where(away), ADDRESSES_WITHOUT_END.slice(0, MAX_CARD_ADDRESSES).map(of(away)))
+  assert.deepEqual(where(nowhere), [])
+  // libp2p does not know the machine, because it would name it to others.
+  assert.ok(!(await asker.peerStore.has(away)))
+  assert.deepEqual(await addressesOf(honest.peerId), own)
+  // libp2p adds addresses from the local network in this way.
+  const multiaddrs = ADDRESSES_WITHOUT_END.map((address) => multiaddr(address))
+  for (const peer of [honest.peerId, away]) await asker.peerStore.merge(peer, { multiaddrs })
+  assert.deepEqual(await addressesOf(honest.peerId), own)
+  assert.deepEqual(await addressesOf(away), ADDRESSES_WITHOUT_END.slice(0, MAX_CARD_ADDRESSES).toSorted())
+  assert.deepEqual(asker.names, [])
+  const third = await startNode(t, { server: false })
+  await join(third, asker)
+  const answers = await allOf(third.services.dht!.getClosestPeers(randomBytes(32), { signal: signalOf() }))
+  assert.ok(answers.some((one) => one.name === 'PEER_RESPONSE' && asker.peerId.equals(one.from)))
+})
 
-test('whom a server of the hash table names was not found, so that nobody learns from it where a contact is', LIMIT, async (t) => {
+test('a machine that a DHT server names does not count as found and changes no addresses', LIMIT, async (t) => {
   const hostile = await startNode(t, { server: true })
   const asker = await startPeer(t, { name: 'asker', dht: 'client' })
-  // Nobody dials it by itself, so that libp2p has not heard of it.
+  // No peer dials it, so libp2p does not know it.
   const at = machineKeyOf(randomBytes(32)).machineId
   const signed = signedCard.decode(await recordOf(signer, Date.now(), { domain: CARD_DOMAIN, at }))
   const card = verifyCard(signed, CARD_DOMAIN, Date.now())
@@ -145,7 +141,7 @@ test('whom a server of the hash table names was not found, so that nobody learns
   assert.deepEqual(asker.book.addressesOf(at), card.addresses)
 })
 
-test('a question that is longer than one with a record is not looked at', LIMIT, async (t) => {
+test('a query longer than one with a record is dropped', LIMIT, async (t) => {
   const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
   const asked = answerWith(server, [])
   await join(asker, server)
@@ -158,7 +154,7 @@ test('a question that is longer than one with a record is not looked at', LIMIT,
   assert.deepEqual([await errorsOf(MAX_QUESTION_BYTES), asked()], [1, before])
 })
 
-test('who asks the hash table learns of no machine that is not in it, nor whether it was here, nor any key', LIMIT, async (t) => {
+test('a DHT query reveals no machine outside the DHT, no past connection and no key', LIMIT, async (t) => {
   const [server, other, asker] = [
     await startNode(t, { server: true }),
     await startNode(t, { server: true }),
@@ -167,7 +163,7 @@ test('who asks the hash table learns of no machine that is not in it, nor whethe
   guardHashTable(server.services.dht!, ANSWER)
   await join(server, other)
   await join(asker, server)
-  // It is connected and keeps nothing: the server's libp2p knows where it is, and others are not to.
+  // The contact is connected but is not a DHT server. libp2p knows its address and must not reveal it.
   const contact = await startNode(t, { server: false })
   await contact.dial(server.getMultiaddrs())
   const isKnownThere = async (): Promise<boolean> => (await server.peerStore.get(contact.peerId)).addresses.length > 0
@@ -186,7 +182,7 @@ test('who asks the hash table learns of no machine that is not in it, nor whethe
   for (const key of [pk, contact.peerId.toMultihash().bytes, new Uint8Array()]) assert.deepEqual(await answersTo('GET_VALUE', key), [])
 })
 
-test('a record that one server has is found though another of them says nothing', LIMIT, async (t) => {
+test('a record on one server is found even if another server does not answer', LIMIT, async (t) => {
   const [silent, honest] = [await startNode(t, { server: true }), await startPeer(t, { name: 'honest', dht: 'server' })]
   const bootstrap = [...honest.node.addresses(), ...silent.getMultiaddrs().map(String)]
   const asker = await startPeer(t, { name: 'asker', dht: 'client', bootstrap })
@@ -199,7 +195,7 @@ test('a record that one server has is found though another of them says nothing'
   assert.ok(took < LOOK_UP_MS / 2, `${took} ms`)
 })
 
-test('who says nothing again and again is given no longer each time', LIMIT, async (t) => {
+test('a server that never answers gets no more time in later queries', LIMIT, async (t) => {
   const [silent, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
   await join(asker, silent)
   await silent.unhandle(DHT_PROTOCOL)
@@ -213,7 +209,7 @@ test('who says nothing again and again is given no longer each time', LIMIT, asy
   for (const ms of [await took(), await took()]) assert.ok(ms < 1.5 * QUESTION_MS, `${ms} ms`)
 })
 
-test('a server that connects is entered into the table, however many machines others name that are not there', LIMIT, async (t) => {
+test('a server that connects enters the routing table even if others name many unreachable machines', LIMIT, async (t) => {
   const { promise: tried, resolve: giveUp } = Promise.withResolvers<void>()
   const asker = await startNode(t, { server: false, reach: async () => tried })
   const named = 13 * (MAX_NAMED - 2)
@@ -235,14 +231,14 @@ test('a server that connects is entered into the table, however many machines ot
   await asking
 })
 
-test('a record is put to those that have answered though the search for the nearest does not end', LIMIT, async (t) => {
+test('a record is stored at the servers that answered even if the search does not end', LIMIT, async (t) => {
   const [silent, honest] = [await startNode(t, { server: true }), await startNode(t, { server: true })]
   const asker = await startNode(t, { server: false })
   await join(asker, silent)
   await join(asker, honest)
   answerBy(silent, async () => new Promise(() => undefined))
   const record = await recordOf(signer, Date.now())
-  // As long as the whole time, though not as long as one question may take.
+  // The whole put has less time than one query may take.
   const put = putValue(asker.services.dht!, recordKeyOf(signer.agentId), record, AbortSignal.timeout(QUESTION_MS - 1_000), 2_000)
   assert.equal(await put, 1)
   assert.equal(honest.store.count, 1)

@@ -19,7 +19,7 @@ const setUp = (known: string[] = []) => {
     isContact: (agentId) => agentId === contact.agentId,
     isKnown: (machineId) => known.includes(machineId),
   })
-  /** One neighbour brings all: it says that the agent is on this machine, and hands over the card. */
+  /** One peer announces that the agent is on this machine, and hands over the card. */
   const learn = async (signer: typeof contact, machineId: string): Promise<string> => {
     const now = clock.now()
     const body = { version: 1 as const, agent_public_key: signer.publicKey, machine_id: machineId, name: '', addresses: [] }
@@ -37,7 +37,7 @@ const setUp = (known: string[] = []) => {
   return { clock, knownAgents, learn }
 }
 
-test('a contact is remembered on so many machines that it signs cards for, and those that we know stay', async () => {
+test('a contact that signs cards for many machines is remembered on a limited number, including known ones', async () => {
   const known = machineOf(1)
   const { knownAgents, learn } = setUp([known])
   assert.equal(await learn(contact, known), 'newcomer')
@@ -49,7 +49,7 @@ test('a contact is remembered on so many machines that it signs cards for, and t
   )
 })
 
-test('strangers push out strangers, never a contact', async () => {
+test('new unlisted machines evict unlisted ones and no contact', async () => {
   const { knownAgents, learn } = setUp()
   await learn(contact, machineOf(1))
   for (let i = 0; i < MAX_UNLISTED + 5; i++) assert.equal(await learn(stranger, machineOf(100 + i)), 'newcomer')

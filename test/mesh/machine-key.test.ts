@@ -5,7 +5,7 @@ import { generateKeyPairFromSeed } from '@libp2p/crypto/keys'
 import { randomBytes } from '../../src/identity/hash.ts'
 import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 
-test('the machine is for libp2p the one that its seed makes, by libp2p’s own account', async () => {
+test('the private key for libp2p equals the one that libp2p derives from the same seed', async () => {
   for (const seed of [randomBytes(32), new Uint8Array(32)]) {
     const { privateKey } = await libp2pOptions({ seed, listen: [], announce: [], mdns: false, gater: {} })
     assert.ok(privateKey)

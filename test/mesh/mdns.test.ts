@@ -8,12 +8,12 @@ import { noMulticast } from '../support/multicast.ts'
 import { startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
 
-/** Whoever else is on this network may be found too: only the machine that is expected counts. */
+/** Other machines on this network may be found as well. The tests look only at the expected ones. */
 const LIMIT = { timeout: 60_000, skip: await noMulticast() }
 
 const connected = (who: Peer, other: Peer): boolean => who.node.connectionsTo(other.machineId).length > 0
 
-test('a contact whose card names no address is found on the local network', LIMIT, async (t) => {
+test('a contact whose card has no address is found on the local network', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob', mdns: true })
   const alice = await startPeer(t, { name: 'alice', mdns: true })
   const now = Date.now()
@@ -33,7 +33,7 @@ test('a contact whose card names no address is found on the local network', LIMI
   assert.equal((await alice.links.link(bob.agentId, signalOf())).machineId, bob.machineId)
 })
 
-test('who does not look on the local network is not found there', LIMIT, async (t) => {
+test('a daemon without mDNS is not found on the local network', LIMIT, async (t) => {
   const hidden = await startPeer(t, { name: 'hidden' })
   const alice = await startPeer(t, { name: 'alice', mdns: true })
   const bob = await startPeer(t, { name: 'bob', mdns: true })

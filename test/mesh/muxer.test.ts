@@ -17,10 +17,10 @@ const WINDOW_UPDATE = 1
 
 type Factory = () => StreamMuxerFactory
 
-/** A frame that says nothing but that there is room. Small frames come whole: Noise hands over one message at a time, and each of these is one. */
+/** A frame that only grants window. Small frames are never split, because Noise delivers one message at a time and each is one frame. */
 const isUpdate = (bytes: Uint8Array): boolean => bytes.length === 12 && bytes[1] === WINDOW_UPDATE && bytes[2] === 0 && bytes[3] === 0
 
-/** Two nodes, the second of which answers all that comes on a stream; updates that the first receives are counted. */
+/** Two nodes, of which the second echoes each stream. Counts the window updates that the first receives. */
 const pairOf = async (t: TestContext, muxer: Factory) => {
   let updates = 0
   const common = { transports: [tcp()], connectionEncrypters: [noise()] }
@@ -41,7 +41,7 @@ const pairOf = async (t: TestContext, muxer: Factory) => {
   return { echo, updates: () => updates }
 }
 
-test('small messages are not answered by a word about the window, and many of them are', LIMIT, async (t) => {
+test('small messages trigger no window update, and a larger amount triggers one', LIMIT, async (t) => {
   const { echo, updates } = await pairOf(t, () => guardedMuxer(yamux())(undefined))
   await echo(100)
   const before = updates()
@@ -51,18 +51,18 @@ test('small messages are not answered by a word about the window, and many of th
   assert.equal(updates(), before + 1)
 })
 
-test('much more than a window arrives whole', LIMIT, async (t) => {
+test('data of many times the window size arrives completely', LIMIT, async (t) => {
   const { echo, updates } = await pairOf(t, () => guardedMuxer(yamux())(undefined))
   for (let i = 0; i < 40; i++) await echo(60_000)
   assert.ok(updates() >= 40, `${updates()} updates`)
 })
 
-/** Both ends of a connection with our muxer. */
+/** Both ends of a connection with the guarded muxer. */
 const connected = async (t: TestContext): Promise<[Connection, Connection]> => {
   const common = {
     transports: [tcp()],
     connectionEncrypters: [noise()],
-    // As ours.
+    // As in the options of x0x.
     connectionMonitor: { enabled: false },
     streamMuxers: [() => guardedMuxer(yamux())(undefined)],
   }
@@ -79,35 +79,35 @@ const connected = async (t: TestContext): Promise<[Connection, Connection]> => {
 const insideOf = (connection: Connection) =>
   connection as unknown as { readonly muxer: { sendGoAway(): void }; readonly maConn: MessageStream }
 
-test('a stream whose connection closes while it is opened ends, and nothing is thrown where nobody catches it', LIMIT, async (t) => {
+test('a stream whose connection closes during its opening is aborted, without an uncaught error', LIMIT, async (t) => {
   const [connection] = await connected(t)
   const { muxer } = connection as unknown as { muxer: StreamMuxer & { send(data: unknown): boolean } }
   const send = t.mock.method(muxer, 'send', () => {
     throw new Error('Cannot write to a stream that is closed')
   })
   const stream = await muxer.createStream()
-  // The first word of a stream is said in a microtask of its own.
+  // The muxer sends the first frame of a stream in a later microtask.
   await new Promise((next) => setImmediate(next))
   assert.ok(send.mock.callCount() > 0)
   assert.equal(stream.status, 'aborted')
 })
 
-test('who says goodbye and does not hang up is hung up on: nothing could be opened on the connection any more', LIMIT, async (t) => {
+test('a connection is closed if its peer sends go-away and does not close it', LIMIT, async (t) => {
   const [connection, theirs] = await connected(t)
   insideOf(theirs).muxer.sendGoAway()
   await until(() => connection.status === 'closed' && theirs.status === 'closed')
 })
 
-test('… also where it takes nothing of what it is still sent', LIMIT, async (t) => {
+test('a connection is aborted if its peer sends go-away and does not read pending data', LIMIT, async (t) => {
   const [connection, theirs] = await connected(t)
   insideOf(theirs).maConn.pause()
-  // More than the kernel takes for a socket that nobody reads.
+  // More than the kernel buffers for a socket without a reader.
   insideOf(connection).maConn.send(new Uint8Array(16 * 1024 * 1024))
   insideOf(theirs).muxer.sendGoAway()
   await until(() => connection.status === 'aborted')
 })
 
-test('a muxer of another make is refused, not left as it is', () => {
+test('a muxer of another implementation is refused', () => {
   const factory = guardedMuxer(() => ({ protocol: '/other/1', createStreamMuxer: () => ({}) as StreamMuxer }))(undefined)
   assert.throws(() => factory.createStreamMuxer({} as MessageStream), TypeError)
 })

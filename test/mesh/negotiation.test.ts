@@ -15,7 +15,7 @@ import { startPeer } from '../support/peer.ts'
 
 const AGREED = Buffer.from(`\x13/multistream/1.0.0\n\x0c${LINK_PROTOCOL}\n`, 'latin1')
 
-test('the agreement is taken off the front wherever it is cut', () => {
+test('the multistream reply is removed from the front of the data for any chunk boundaries', () => {
   fc.assert(
     fc.property(fc.array(fc.nat(AGREED.length + 5), { maxLength: 6 }), (cuts) => {
       const bytes = Buffer.concat([AGREED, Buffer.from('data!')])
@@ -32,7 +32,7 @@ test('the agreement is taken off the front wherever it is cut', () => {
   )
 })
 
-test('a refusal or anything else instead of the agreement is malformed', () => {
+test('a refusal or other bytes instead of the reply are malformed', () => {
   for (const text of ['\x13/multistream/1.0.0\n\x03na\n', 'garbage', '\x13/multistream/1.0.0\n\x0c/x0x/link/2\n']) {
     assert.throws(
       () => new ReplyStripper(LINK_PROTOCOL).push(Buffer.from(text, 'latin1')),
@@ -41,7 +41,7 @@ test('a refusal or anything else instead of the agreement is malformed', () => {
   }
 })
 
-test('a server that answers something else than Noise is no peer, and does no harm', { timeout: 30_000 }, async (t) => {
+test('a dial to a server that does not speak Noise fails with peer_unreachable', { timeout: 30_000 }, async (t) => {
   const alice = await startPeer(t, { name: 'alice' })
   const server = createServer((socket) => {
     socket.on('error', () => undefined)
@@ -56,7 +56,7 @@ test('a server that answers something else than Noise is no peer, and does no ha
   await assert.rejects(alice.node.dial(machineId, [address], signalOf()), (error) => isAppError(error, 'peer_unreachable'))
 })
 
-test("Noise's first message goes out behind its proposal, before the peer has said a word", { timeout: 30_000 }, async (t) => {
+test('the first Noise message follows the protocol proposal before the peer answers', { timeout: 30_000 }, async (t) => {
   const alice = await startPeer(t, { name: 'alice' })
   const sockets: Socket[] = []
   const server = createServer((socket) => void sockets.push(socket))
@@ -72,7 +72,7 @@ test("Noise's first message goes out behind its proposal, before the peer has sa
   const dialling = alice.node.dial(machineId, [`/ip4/127.0.0.1/tcp/${port}/p2p/${peerIdOf(machineId)}`], given.signal)
   const [socket] = (await once(server, 'connection')) as [Socket]
   const proposal = Buffer.from('\x13/multistream/1.0.0\n\x07/noise\n', 'latin1')
-  // The first message of Noise XX: a length and an ephemeral X25519 key.
+  // The first message of Noise XX has a length and an ephemeral X25519 key.
   const firstMessage = 2 + 32
   let received = Buffer.alloc(0)
   while (received.length < proposal.length + firstMessage) {

@@ -23,7 +23,7 @@ const cryptoOf = (create: ReturnType<typeof noise>): Crypto => {
   return (create(components) as unknown as { crypto: Crypto }).crypto
 }
 
-test('messages of every size are those of plain Noise, and nothing altered opens', () => {
+test('messages of every size equal those of plain Noise, and altered ones do not decrypt', () => {
   const [plain, ours] = [cryptoOf(noise()), cryptoOf(noiseEncrypter())]
   const [key, nonce, ad] = [new Uint8Array(randomBytes(32)), new Uint8Array(12).fill(1), new Uint8Array(0)]
   for (const size of [0, 1, 1199, 1200, LARGE_MESSAGE - 1, LARGE_MESSAGE, LARGE_MESSAGE + 16, 65_519]) {
@@ -36,14 +36,14 @@ test('messages of every size are those of plain Noise, and nothing altered opens
   }
 })
 
-test('the bytes of a key are imported once', () => {
+test('a key is imported once per byte array', () => {
   const bytes = new Uint8Array(randomBytes(32))
   assert.equal(secretKeyOf(bytes), secretKeyOf(bytes))
   assert.deepEqual(new Uint8Array(secretKeyOf(bytes).export()), bytes)
   assert.notEqual(secretKeyOf(bytes), secretKeyOf(Uint8Array.from(bytes)))
 })
 
-/** In how many pieces the muxer gets each large message. */
+/** Number of pieces in which the muxer gets each large message. */
 const piecesOf = async (t: TestContext, encrypter: ReturnType<typeof noise>): Promise<number[]> => {
   const counts: number[] = []
   await exchange(t, encrypter, (message) => {
@@ -52,7 +52,7 @@ const piecesOf = async (t: TestContext, encrypter: ReturnType<typeof noise>): Pr
   return counts
 }
 
-/** Twenty large messages from one side to the other. */
+/** Sends twenty large messages from one node to the other. */
 const exchange = async (t: TestContext, encrypter: ReturnType<typeof noise>, seen: Parameters<typeof watchedMuxer>[0]): Promise<void> => {
   const counting = watchedMuxer(seen)
   const common = { transports: [tcp()], connectionEncrypters: [encrypter], streamMuxers: [() => counting(yamux())(undefined)] }
@@ -69,7 +69,7 @@ const exchange = async (t: TestContext, encrypter: ReturnType<typeof noise>, see
   assert.ok(Buffer.concat(received).equals(Buffer.concat(Array.from({ length: messages }, () => text))))
 }
 
-test('a large message that came in pieces is handed on in one, and plain Noise hands it on in several', { timeout: 60_000 }, async (t) => {
+test('a large message is passed on in one piece, while plain Noise passes on several', { timeout: 60_000 }, async (t) => {
   const ours = await piecesOf(t, noiseEncrypter())
   assert.ok(ours.length > 0)
   assert.deepEqual(new Set(ours), new Set([1]))

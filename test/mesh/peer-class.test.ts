@@ -11,13 +11,13 @@ import { MAX_STANDING_CONNECTIONS } from '../../src/protocol/limits/wire.ts'
 const standingAmong = (self: string, machines: readonly string[]): string[] => among(self, machines, MAX_STANDING_CONNECTIONS)
 const fleet = (size: number, seed: number): string[] => Array.from({ length: size }, (_, i) => toHex(sha256(Buffer.from(`${seed} ${i}`))))
 
-test('a small fleet stands to all, in whatever order it is named', () => {
+test('in a small fleet each machine keeps persistent connections to all others, in any order of the list', () => {
   const machines = fleet(MAX_STANDING_CONNECTIONS + 1, 1)
   for (const self of machines) assert.equal(standingAmong(self, machines).length, MAX_STANDING_CONNECTIONS)
   assert.deepEqual(standingAmong('', ['a', 'a', 'b']), ['a', 'b'])
 })
 
-test('of a large fleet each stands to a few, both ends choose the same pairs, and everybody is reached within a few hops', () => {
+test('in a large fleet each machine keeps few persistent connections, in pairs, and all are a few hops apart', () => {
   fc.assert(
     fc.property(fc.integer({ min: MAX_STANDING_CONNECTIONS + 2, max: 1_000 }), fc.nat(1_000), (size, seed) => {
       const machines = fleet(size, seed)
@@ -37,7 +37,7 @@ test('of a large fleet each stands to a few, both ends choose the same pairs, an
   )
 })
 
-test('it grows by two connections with each doubling', () => {
+test('the number of persistent connections grows by two with each doubling of the fleet', () => {
   const chosenOf = (size: number): number => {
     const machines = fleet(size, 7)
     return standingAmong(machines[5]!, machines).length

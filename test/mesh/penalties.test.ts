@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { Penalties, PENALTY_MS, MIN_PENALTY_MS, MAX_PENALTY_MS, MAX_PENALISED_SOURCES } from '../../src/mesh/penalties.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-test('a source is refused when its offences come to the least time, and until all of it has passed', async () => {
+test('a source is refused once its penalties add up to the minimum time, until all of that has passed', async () => {
   const clock = new ManualClock()
   const penalties = new Penalties({ clock })
   const needed = MIN_PENALTY_MS / PENALTY_MS.malformed
@@ -13,7 +13,7 @@ test('a source is refused when its offences come to the least time, and until al
   assert.equal(penalties.penalise('192.0.2.1', 'malformed'), true)
   assert.equal(penalties.refuses('192.0.2.1'), true)
   assert.equal(penalties.refuses('192.0.2.2'), false)
-  // Not only until the least time is left again.
+  // The refusal does not end when less than the minimum time is left.
   await clock.advance(MIN_PENALTY_MS - 1)
   assert.equal(penalties.refuses('192.0.2.1'), true)
   await clock.advance(1)
@@ -21,7 +21,7 @@ test('a source is refused when its offences come to the least time, and until al
   assert.deepEqual(penalties.list(), [])
 })
 
-test('offences that are far apart refuse nobody', async () => {
+test('violations that are far apart lead to no refusal', async () => {
   const clock = new ManualClock()
   const penalties = new Penalties({ clock })
   for (let i = 0; i < 100; i++) {
@@ -30,7 +30,7 @@ test('offences that are far apart refuse nobody', async () => {
   }
 })
 
-test('nobody is refused for longer than the longest time, however much was done', async () => {
+test('a source is refused for at most the maximum time', async () => {
   const clock = new ManualClock()
   const penalties = new Penalties({ clock })
   for (let i = 0; i < 1_000; i++) penalties.penalise('192.0.2.1', 'bad_signature')
@@ -39,7 +39,7 @@ test('nobody is refused for longer than the longest time, however much was done'
   assert.equal(penalties.refuses('192.0.2.1'), false)
 })
 
-test('a crowd of sources is remembered in bounded memory and sets nobody free who is refused', async () => {
+test('many sources need bounded memory, and a refused source stays refused', async () => {
   const penalties = new Penalties({ clock: new ManualClock() })
   for (let i = 0; i < 2; i++) penalties.penalise('192.0.2.1', 'bad_signature')
   for (let i = 0; i < 2 * MAX_PENALISED_SOURCES; i++) penalties.penalise(`2001:db8:${i.toString(16)}:0`, 'denied')

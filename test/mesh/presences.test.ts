@@ -42,7 +42,7 @@ const setUp = (known: string[] = []) => {
   return { clock, presences, said, receive }
 }
 
-test('a presence is accepted once, told as a newcomer, replaced by a newer one only, and forgotten after its time', async () => {
+test('a presence counts once as a newcomer, is replaced only by a newer one, and expires after its time', async () => {
   const { clock, presences, said, receive } = setUp()
   const first = receive(said())
   assert.deepEqual([first.verdict, first.newcomer, first.heard?.agent_id], ['accept', true, AGENT])
@@ -57,7 +57,7 @@ test('a presence is accepted once, told as a newcomer, replaced by a newer one o
   assert.deepEqual([presences.list(), presences.of(machineOf(1))], [[], null])
 })
 
-test('who has fallen silent is not counted among those that must share the rate, whoever asks', async () => {
+test('a machine that has fallen silent does not count for the presence rate', async () => {
   const known = Array.from({ length: 300 }, (_, n) => machineOf(n + 1))
   const { clock, presences, said, receive } = setUp(known)
   for (const one of known) assert.equal(receive(said(), one).verdict, 'accept')
@@ -66,7 +66,7 @@ test('who has fallen silent is not counted among those that must share the rate,
   assert.deepEqual([presences.size, pauseMs(presences.size)], [0, pauseMs(0)])
 })
 
-test('what is no presence is held against the sender, what may be a matter of clocks or versions is not', () => {
+test('an invalid presence is held against its sender, and a difference of clocks or versions is not', () => {
   const { clock, said, receive } = setUp()
   for (const bad of [
     new Uint8Array(),
@@ -86,7 +86,7 @@ test('what is no presence is held against the sender, what may be a matter of cl
   assert.equal(receive(said({ said_at_ms: clock.now() + MAX_CLOCK_SKEW_MS })).verdict, 'accept')
 })
 
-test('a machine may speak so often, and what it said before uses up nothing', () => {
+test('a machine may send a limited number of presences, and outdated ones do not count', () => {
   const { clock, said, receive } = setUp([machineOf(1)])
   for (let i = 0; i < PRESENCES_PER_MINUTE; i++) {
     assert.equal(receive(said({ said_at_ms: clock.now() + i })).verdict, 'accept')
@@ -95,7 +95,7 @@ test('a machine may speak so often, and what it said before uses up nothing', ()
   assert.equal(receive(said({ said_at_ms: clock.now() + PRESENCES_PER_MINUTE })).verdict, 'ignore')
 })
 
-test('a neighbour that floods leaves room for others, and all strangers together for those we know', () => {
+test('a flooding peer leaves room for other peers, and all unlisted machines leave room for known ones', () => {
   const { presences, said } = setUp([machineOf(1)])
   let n = 100
   const flood = (neighbour: string, count: number): number => {
@@ -109,7 +109,7 @@ test('a neighbour that floods leaves room for others, and all strangers together
   assert.equal(presences.receive(said(), machineOf(1), 'mallory').verdict, 'accept')
 })
 
-test('who claims the id of a contact takes no place of anybody that we know, and no more than a share of a neighbour', async () => {
+test('machines that claim to be a contact evict no known machine and use only the share of their peer', async () => {
   const known = machineOf(1)
   const { clock, presences, said } = setUp([known])
   assert.equal(presences.receive(said({ agent_id: CONTACT, holds_secs: 1_800 }), known, 'honest').verdict, 'accept')
@@ -122,7 +122,7 @@ test('who claims the id of a contact takes no place of anybody that we know, and
   assert.equal(presences.claimsOf(CONTACT)[0], known)
 })
 
-test('of machines that claim one agent those come first that have said so longest, however often others say it', async () => {
+test('machines that claim one agent are ordered by the age of their claim', async () => {
   const { clock, presences, said, receive } = setUp()
   receive(said({ agent_id: CONTACT }), machineOf(1))
   await clock.advance(1_000)
@@ -130,14 +130,14 @@ test('of machines that claim one agent those come first that have said so longes
   await clock.advance(1_000)
   for (const n of [1, 3]) receive(said({ agent_id: CONTACT }), machineOf(n))
   assert.deepEqual(presences.claimsOf(CONTACT), [machineOf(1), machineOf(2), machineOf(3)])
-  // Who claimed another meanwhile begins anew.
+  // A machine that claimed another agent in between starts again.
   receive(said({ said_at_ms: clock.now() + 1 }), machineOf(1))
   await clock.advance(1_000)
   receive(said({ agent_id: CONTACT }), machineOf(1))
   assert.deepEqual(presences.claimsOf(CONTACT), [machineOf(2), machineOf(3), machineOf(1)])
 })
 
-test('a neighbour that brings many machines pushes out none that another has brought', async () => {
+test('a peer that announces many machines evicts only machines that it announced itself', async () => {
   const { clock, presences, said } = setUp([machineOf(2)])
   const bring = (neighbour: string, machine: number): void => {
     assert.equal(presences.receive(said({ holds_secs: 1_800 }), machineOf(machine), neighbour).verdict, 'accept')
@@ -152,14 +152,14 @@ test('a neighbour that brings many machines pushes out none that another has bro
   assert.deepEqual([presences.size, honest, known, oldest], [MAX_HEARD_UNLISTED + 1, true, true, false])
 })
 
-test('whatever the size of a mesh, all of it together says no more than so much a second, as far as its size can be seen', () => {
+test('all presences of a mesh together stay below the rate limit for any size that can be counted', () => {
   for (const others of [0, 9, 99, 500, MAX_HEARD_UNLISTED - 1])
     assert.ok((others + 1) / (pauseMs(others) / 1000) <= PRESENCES_PER_SECOND + 0.01, String(others))
   assert.equal(pauseMs(MAX_HEARD_UNLISTED), (MAX_PRESENCE_SECS * 1000) / 3)
   assert.equal(pauseMs(9), 45_000)
 })
 
-test('bytes of any kind are judged and never throw', () => {
+test('arbitrary bytes are judged without exceptions', () => {
   const { said } = setUp()
   const valid = said()
   fc.assert(
@@ -178,7 +178,7 @@ test('bytes of any kind are judged and never throw', () => {
         for (const one of [bytes, bytes.subarray(0, cut)]) {
           const { verdict, heard } = setUp().receive(one)
           if (verdict !== 'accept') continue
-          // What is accepted is a presence again, of the machine that signed it.
+          // An accepted message is a presence of the machine that signed it.
           assert.equal(heard!.machine_id, machineOf(1))
           assert.ok(heard!.addresses.every((address) => address.includes('/p2p/12D3')))
         }
@@ -188,7 +188,7 @@ test('bytes of any kind are judged and never throw', () => {
   )
 })
 
-test('a neighbour that brings many claims to be a contact leaves another neighbour its own', () => {
+test('a peer that brings many claims to be a contact leaves room for the claims of another peer', () => {
   const { presences, said } = setUp()
   let n = 100
   const claim = (neighbour: string, agent_id = CONTACT): boolean =>

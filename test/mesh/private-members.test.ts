@@ -23,7 +23,7 @@ import { until } from '../support/processes.ts'
 
 const textOf = (path: string): string => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8')
 
-/** libp2p's relay and its transport through relays, as they are before we wrap them. */
+/** The relay and the relay transport of libp2p before x0x wraps them. */
 const relaying = async (t: TestContext): Promise<{ relay: Inside; transport: Inside; store: Inside }> => {
   let transport: unknown = null
   const relay = circuitRelayServer()
@@ -61,7 +61,7 @@ test('every private member that the mesh uses exists in the pinned versions of i
   const pinned = (JSON.parse(textOf('package.json')) as { devDependencies: Record<string, string> }).devDependencies
   for (const [name, { version }] of Object.entries(LIBRARIES)) {
     assert.equal((JSON.parse(textOf(`node_modules/${name}/package.json`)) as { version: string }).version, version, name)
-    // What is below them is pinned by the lock alone.
+    // The lock file alone pins the transitive dependencies.
     assert.equal(pinned[name] ?? version, version, `package.json: ${name}`)
   }
   const [here, there] = [await start(t, ['/ip4/127.0.0.1/tcp/0']), await start(t, [])]
@@ -97,37 +97,29 @@ test('every private member that the mesh uses exists in the pinned versions of i
   }
 })
 
-test(
-  'peers that are gone are forgotten, but for those in the hash table, which knows by that alone where they are',
-  { timeout: 60_000 },
-  async (t) => {
-    const [here, there] = [await start(t, ['/ip4/127.0.0.1/tcp/0']), await start(t, [])]
-    const { peerId, peerStore } = there.node
-    await there.node.dial(here.node.getMultiaddrs())
-    await until(async () => (await peerStore.get(here.node.peerId)).tags.has(IN_HASH_TABLE))
-    const stranger = peerIdFromString(peerIdOf(machineKeyOf(randomBytes(32)).machineId))
-    await peerStore.merge(stranger, { multiaddrs: here.node.getMultiaddrs() })
-    await forgetGonePeers({ getConnections: () => [], peerStore })
-    const left = (await peerStore.all()).map(({ id }) => id.toString()).filter((id) => id !== peerId.toString())
-    assert.deepEqual(left, [here.node.peerId.toString()])
-  },
-)
+test('disconnected peers are forgotten unless they are in the DHT routing table', { timeout: 60_000 }, async (t) => {
+  const [here, there] = [await start(t, ['/ip4/127.0.0.1/tcp/0']), await start(t, [])]
+  const { peerId, peerStore } = there.node
+  await there.node.dial(here.node.getMultiaddrs())
+  await until(async () => (await peerStore.get(here.node.peerId)).tags.has(IN_HASH_TABLE))
+  const stranger = peerIdFromString(peerIdOf(machineKeyOf(randomBytes(32)).machineId))
+  await peerStore.merge(stranger, { multiaddrs: here.node.getMultiaddrs() })
+  await forgetGonePeers({ getConnections: () => [], peerStore })
+  const left = (await peerStore.all()).map(({ id }) => id.toString()).filter((id) => id !== peerId.toString())
+  assert.deepEqual(left, [here.node.peerId.toString()])
+})
 
-test(
-  'who asks what we are is told the name of the program, and no version of it or of anything below it',
-  { timeout: 60_000 },
-  async (t) => {
-    const { node } = await start(t, ['/ip4/127.0.0.1/tcp/0'])
-    const asking: Libp2p<{ identify: Identify }> = await createLibp2p({
-      transports: [tcp()],
-      connectionEncrypters: [noise()],
-      streamMuxers: [yamux()],
-      services: { identify: identify({ runOnConnectionOpen: false }) },
-    })
-    t.after(() => asking.stop())
-    const connection: Connection = await asking.dial(node.getMultiaddrs())
-    const told = await asking.services.identify.identify(connection)
-    // The protocol's own name and version (identify, libp2p's specification), the same for everybody.
-    assert.deepEqual([told.agentVersion, told.protocolVersion], ['x0x', 'ipfs/0.1.0'])
-  },
-)
+test('identify reveals the name of the program, and no version of it or of its libraries', { timeout: 60_000 }, async (t) => {
+  const { node } = await start(t, ['/ip4/127.0.0.1/tcp/0'])
+  const asking: Libp2p<{ identify: Identify }> = await createLibp2p({
+    transports: [tcp()],
+    connectionEncrypters: [noise()],
+    streamMuxers: [yamux()],
+    services: { identify: identify({ runOnConnectionOpen: false }) },
+  })
+  t.after(() => asking.stop())
+  const connection: Connection = await asking.dial(node.getMultiaddrs())
+  const told = await asking.services.identify.identify(connection)
+  // The name and version of the protocol itself, the same for all libp2p programs.
+  assert.deepEqual([told.agentVersion, told.protocolVersion], ['x0x', 'ipfs/0.1.0'])
+})

@@ -26,7 +26,7 @@ const machineOf = (n: number): string => machineNumber(n).machineId
 const addressOf = (n: number): string => `/ip4/10.0.0.1/tcp/${1000 + n}/p2p/${peerIdOf(machineOf(n))}`
 const strangers = (first: number, count: number): number[] => Array.from({ length: count }, (_, i) => first + i)
 
-/** Trusts one contact for each of these machines and knows no address of them. */
+/** Trusts one pinned contact for each of these machines, without an address. */
 const setUp = (t: TestContext, pinned: readonly number[]) => {
   const [node, clock] = [new FakeNode(), new ManualClock()]
   const contacts = pinned.map((n) => ({
@@ -51,7 +51,7 @@ const setUp = (t: TestContext, pinned: readonly number[]) => {
   return { node, clock, book, reconnect, find }
 }
 
-test('a contact is dialled at once while strangers flood the local network, and dials at once are bounded', async (t) => {
+test('a contact is dialled at once despite many unlisted machines on the local network, and dials are limited', async (t) => {
   const { node, find } = setUp(t, [1])
   assert.deepEqual(node.dialled, [machineOf(1)])
   await node.failAll()
@@ -62,7 +62,7 @@ test('a contact is dialled at once while strangers flood the local network, and 
   assert.deepEqual([node.dials.at(-1)?.machineId, node.dials.at(-1)?.addresses], [machineOf(1), [addressOf(1)]])
 })
 
-test('machines that are wanted, known and strange share one bound of dials at once, and strangers come last', async (t) => {
+test('wanted, known and unlisted machines share one limit of parallel dials, and unlisted ones come last', async (t) => {
   const wanted = strangers(1, MAX_BACKGROUND_DIALS - 2)
   const { node, find } = setUp(t, wanted)
   const listed = strangers(20, 4)
@@ -80,7 +80,7 @@ test('machines that are wanted, known and strange share one bound of dials at on
   )
 })
 
-test('a machine that is found again and again has one attempt at a time', async (t) => {
+test('a machine that is found repeatedly has one dial at a time', async (t) => {
   const { node, find } = setUp(t, [1])
   for (let i = 0; i < 5; i++) for (const n of [1, 2]) find(n)
   assert.deepEqual(
@@ -89,7 +89,7 @@ test('a machine that is found again and again has one attempt at a time', async 
   )
 })
 
-test('strangers are dialled so often a minute, and a machine that is known however many there are', async (t) => {
+test('unlisted machines are dialled at a limited rate, which does not apply to known machines', async (t) => {
   const { node, clock, find } = setUp(t, [])
   const tryAll = async (numbers: readonly number[]): Promise<number> => {
     const before = node.dialled.length
@@ -105,7 +105,7 @@ test('strangers are dialled so often a minute, and a machine that is known howev
   assert.equal(await tryAll([101]), 1)
 })
 
-test('no stranger is dialled who is connected, names no address, or finds the places of strangers taken', async (t) => {
+test('an unlisted machine is not dialled if it is connected, has no address, or all places are taken', async (t) => {
   const { node, find } = setUp(t, [])
   node.connect(machineOf(1))
   find(1)
@@ -118,7 +118,7 @@ test('no stranger is dialled who is connected, names no address, or finds the pl
   assert.deepEqual(node.dialled, [3, 4].map(machineOf))
 })
 
-test('a wanted machine that is found is dialled at once where it was found, and its other dials go on as before', async (t) => {
+test('a wanted machine found locally is dialled there at once, and its regular retries continue', async (t) => {
   const { node, clock, find } = setUp(t, [1])
   await node.failAll()
   find(1)
@@ -129,7 +129,7 @@ test('a wanted machine that is found is dialled at once where it was found, and 
   assert.equal(node.dials.length, 1)
 })
 
-test('strangers leave the addresses alone that the local network told of a contact', async (t) => {
+test('unlisted machines do not evict the local addresses of a contact', async (t) => {
   const { node, book, find } = setUp(t, [1])
   find(1)
   for (const n of strangers(2, 200)) find(n)
@@ -138,7 +138,7 @@ test('strangers leave the addresses alone that the local network told of a conta
   assert.deepEqual(book.addressesOf(machineOf(2)), [])
 })
 
-test('whoever ends what it has just begun is dialled ever later, up to a minute, and the reason is kept', async (t) => {
+test('a machine that ends new connections at once is dialled after growing pauses, and the reason is kept', async (t) => {
   const { node, clock, reconnect } = setUp(t, [1])
   for (let minute = 0; minute < 20; minute++) {
     await node.answerAll(clock.now())
@@ -151,7 +151,7 @@ test('whoever ends what it has just begun is dialled ever later, up to a minute,
   assert.ok(node.dialled.length < 20, `${node.dialled.length} dials in ten minutes`)
 })
 
-test('a connection that lived is made again at once, as if none had ever failed', async (t) => {
+test('a lost connection that had lasted is made again at once, and earlier failures do not count', async (t) => {
   const { node, clock, reconnect } = setUp(t, [1])
   for (let count = 0; count < 4; count++) {
     await node.failAll()
@@ -166,7 +166,7 @@ test('a connection that lived is made again at once, as if none had ever failed'
   assert.equal(node.dials.length, 1)
 })
 
-test('of many that are away all have their turn, and so has the one behind them that is there', async (t) => {
+test('all absent machines get their turn, and so does a reachable one at the end of the list', async (t) => {
   const away = MAX_STANDING_CONNECTIONS - 1
   const { node, clock } = setUp(t, strangers(1, away + 1))
   const hour = 3_600_000
@@ -182,7 +182,7 @@ test('of many that are away all have their turn, and so has the one behind them 
   assert.ok(Math.max(...tries.values()) - Math.min(...tries.values()) <= 2)
 })
 
-test('a connection that was lost while it was of use is made again, one that was not is not, and each only for a while', async (t) => {
+test('a lost connection that was in use is made again for a limited time, and an unused one is not', async (t) => {
   const { node, clock } = setUp(t, [])
   for (const [n, unused] of [
     [1, false],
@@ -206,7 +206,7 @@ test('a connection that was lost while it was of use is made again, one that was
   assert.equal(node.dialled.length, length)
 })
 
-test('connections of no use are ended where there are more than stand anyway: those that we made, to whom nobody keeps', async (t) => {
+test('unused outbound connections to known machines are ended above the number of persistent ones', async (t) => {
   const { node, clock } = setUp(t, [1])
   const more = strangers(2, MAX_STANDING_CONNECTIONS)
   for (const n of [1, ...more]) {
@@ -228,7 +228,7 @@ test('connections of no use are ended where there are more than stand anyway: th
   assert.deepEqual(node.aborted, [], 'as many as stand anyway are let be')
 })
 
-test('strangers that wait for their turn are bounded too', async (t) => {
+test('the number of unlisted machines that wait for a dial is limited', async (t) => {
   const { node, clock, find } = setUp(t, [])
   for (let minute = 0; minute < 6; minute++) {
     for (const n of strangers(1 + minute * FOUND_UNLISTED_PER_MINUTE, FOUND_UNLISTED_PER_MINUTE)) find(n)

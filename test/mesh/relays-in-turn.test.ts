@@ -8,7 +8,7 @@ import { LOOKED_AT_ONCE, Relays } from '../../src/mesh/relays.ts'
 import { MAX_OWN_RELAYS } from '../../src/protocol/limits/mesh.ts'
 import { fake } from '../support/fake.ts'
 
-/** A daemon that is connected to these machines, of which `offering` relay. */
+/** A daemon that is connected to these machines. Those in `offering` relay. */
 const setUp = (t: TestContext, machines: readonly string[], offering: readonly string[], { reachable = false } = {}) => {
   t.mock.timers.enable({ apis: ['setInterval'] })
   const places = new Set<string>()
@@ -48,7 +48,7 @@ const setUp = (t: TestContext, machines: readonly string[], offering: readonly s
 
 const machinesOf = (count: number): string[] => Array.from({ length: count }, (_, index) => index.toString(16).padStart(64, '0'))
 
-test('of many contacts a few are looked at each time, and every one has its turn; a place that we have is looked at each time', async (t) => {
+test('a few contacts are checked each time until all had their turn, and own reservations every time', async (t) => {
   const machines = machinesOf(5 * LOOKED_AT_ONCE)
   const offering = machines.at(-1)!
   const { places, look } = setUp(t, machines, [offering])
@@ -67,7 +67,7 @@ test('of many contacts a few are looked at each time, and every one has its turn
   }
 })
 
-test('who has its places looks at nobody else, and gives them up when they are not wanted any more', async (t) => {
+test('a daemon with enough reservations checks only these, and releases them when it needs none', async (t) => {
   const machines = machinesOf(8)
   const { mesh, places, look } = setUp(t, machines, machines)
   await look()
@@ -78,7 +78,7 @@ test('who has its places looks at nobody else, and gives them up when they are n
   assert.equal(places.size, 0)
 })
 
-test('who says itself where it is reached looks for no relay', async (t) => {
+test('a daemon with a configured public address looks for no relay', async (t) => {
   const machines = machinesOf(8)
   const { mesh, look } = setUp(t, machines, machines, { reachable: true })
   assert.deepEqual([await look(), mesh.looked], [[], 0])

@@ -10,7 +10,7 @@ import { perMinute } from '../../src/protocol/limits/mesh.ts'
 import { RATES, type Metered, type PeerClass } from '../../src/protocol/limits/mesh.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-/** Machines are called by their standing; `hosts` share what strangers may do. */
+/** Machines are named after their peer class. `hosts` is the number of hosts that share the limit of unlisted peers. */
 const sourcesOf = (clock: ManualClock, hosts = 1, random?: () => number): Sources =>
   new Sources(
     { clock, outsideHosts: () => hosts, ...(random !== undefined && { random }) },
@@ -24,7 +24,7 @@ const metersOf = (clock: ManualClock, hosts = 1) => {
   }
 }
 
-/** Numbers from 0 to below 1, the same for the same seed (mulberry32). */
+/** Deterministic random numbers from 0 to below 1 (mulberry32). */
 const chance = (seed: number) => (): number => {
   seed = (seed + 0x6d2b79f5) | 0
   let mixed = Math.imul(seed ^ (seed >>> 15), 1 | seed)
@@ -32,7 +32,7 @@ const chance = (seed: number) => (): number => {
   return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
 }
 
-test('a source may do so much at once, then so much a second, and no other pays for it', async () => {
+test('a source has a burst and then a rate per second, and other sources keep theirs', async () => {
   const clock = new ManualClock()
   const limit = new RateLimit({ clock }, perMinute(60))
   assert.equal(limit.allows('a', 60), true)
@@ -42,7 +42,7 @@ test('a source may do so much at once, then so much a second, and no other pays 
   assert.deepEqual([limit.allows('a'), limit.allows('a')], [true, false])
 })
 
-test('sources are remembered in bounded memory: the one that was quiet longest starts afresh', () => {
+test('sources need bounded memory, and the one that was quiet longest gets a fresh limit', () => {
   const limit = new RateLimit({ clock: new ManualClock() }, { burst: 1, perSecond: 0 })
   assert.equal(limit.allows('first'), true)
   for (let i = 0; i < MAX_METERED_SOURCES - 1; i++) limit.allows(`source ${i}`)
@@ -51,7 +51,7 @@ test('sources are remembered in bounded memory: the one that was quiet longest s
   assert.equal(limit.allows('first'), true)
 })
 
-test('when strangers together do too much, who does much is found and who does little goes on', async () => {
+test('when unlisted peers together exceed their limit, heavy ones are refused and light ones continue', async () => {
   const clock = new ManualClock()
   const hosts = 64
   const meters = metersOf(clock, hosts)
@@ -59,7 +59,7 @@ test('when strangers together do too much, who does much is found and who does l
   const found = new Set<number>()
   for (let second = 0; second < 60; second++) {
     for (let host = 0; host < hosts; host++) {
-      // Each stays below what one host alone may do.
+      // Each stays below the limit of a single host.
       for (let i = 0; i < perSecond * 0.9; i++) if (!meters.take('stranger', `host ${host}`, 'streams')) found.add(host)
     }
     assert.equal(meters.take('stranger', 'quiet', 'streams'), true)
@@ -68,11 +68,11 @@ test('when strangers together do too much, who does much is found and who does l
   assert.ok(found.size >= hosts / 2)
 })
 
-test('hosts that come, do what a fresh budget allows and leave do little more together than those that stay', async () => {
+test('hosts that use a fresh budget and leave achieve little more together than hosts that stay', async () => {
   const secs = 120
   for (const what of ['bytes', 'frames', 'streams', 'resets', 'messages', 'handshakes'] as const) {
     const clock = new ManualClock()
-    // Eight at a time, and as many new ones each second as may connect.
+    // Eight hosts are connected, and new ones arrive each second at the maximum rate.
     const meters = metersOf(clock, 8)
     const { burst, perSecond } = RATES.stranger[what]
     const once = Math.max(1, burst / 1_000)
@@ -86,7 +86,7 @@ test('hosts that come, do what a fresh budget allows and leave do little more to
   }
 })
 
-test('what a stranger is refused is not taken from the others', async () => {
+test('refused work of an unlisted peer does not reduce the budget of others', async () => {
   const clock = new ManualClock()
   const meters = metersOf(clock, 200)
   for (let second = 0; second < 30; second++) {
@@ -96,7 +96,7 @@ test('what a stranger is refused is not taken from the others', async () => {
   }
 })
 
-test('strangers use up nothing of those who are named, and nobody that of the accepted', () => {
+test('unlisted peers use no budget of named peers, and neither class uses that of accepted peers', () => {
   const meters = metersOf(new ManualClock())
   while (meters.take('stranger', 'host', 'streams')) continue
   for (let i = 0; i < 2 * CROWD_FACTOR; i++) while (meters.take('stranger', `host ${i}`, 'streams', 10)) continue
@@ -105,26 +105,26 @@ test('strangers use up nothing of those who are named, and nobody that of the ac
   assert.equal(meters.take('accepted', 'machine', 'streams', RATES.accepted.streams.burst), true)
 })
 
-test('what only the crowd leaves no room for is told apart from what is too much for one', () => {
+test('a host below its own limit is refused as crowded when all unlisted peers together do too much', () => {
   const sources = sourcesOf(new ManualClock(), 512)
   const at = (host: string) => ({ machineId: 'stranger', host })
   const { burst } = RATES.stranger.messages
   for (let i = 0; i < 2 * CROWD_FACTOR; i++) while (sources.charge(at(`host ${i}`), 'messages', burst / 4) === 'allowed') continue
-  // Two batches of an honest neighbour: the first is worth all that its host has among so many.
+  // Two batches of an honest peer. The first one uses the whole share of its host in this crowd.
   assert.deepEqual(
     [1, 2].map(() => sources.charge(at('quiet'), 'messages', 16)),
     ['allowed', 'crowded'],
   )
 })
 
-test('a machine that is named answers for itself, a stranger for the strangers of its host', () => {
+test('violations of an unlisted peer refuse all unlisted peers of its host, but no accepted machine', () => {
   const sources = sourcesOf(new ManualClock())
   for (let i = 0; i < 2; i++) sources.penalise(sources.of({ machineId: 'mallory', host: 'here' }), 'flood')
   assert.equal(sources.refuses({ machineId: 'eve', host: 'here' }), true)
   assert.equal(sources.refuses({ machineId: 'accepted', host: 'here' }), false)
 })
 
-test('from a host that is refused a few may still come to prove who they are, and where one is that we know a share is kept', () => {
+test('a refused host may open a few connections, and has another share if a known machine was there', () => {
   const sources = sourcesOf(new ManualClock())
   for (let i = 0; i < 2; i++) sources.penalise('here', 'bad_signature')
   let came = 0
@@ -133,7 +133,7 @@ test('from a host that is refused a few may still come to prove who they are, an
   assert.equal(sources.mayConnect('here', true), true)
 })
 
-test('however many hosts begin connections, together they get no more than the crowd, and who comes seldom gets in among them', async () => {
+test('connections from many hosts stay within the limit of the crowd, and a rare newcomer gets in', async () => {
   const { burst, perSecond } = RATES.stranger.connections
   await fc.assert(
     fc.asyncProperty(fc.integer(), fc.integer({ min: 100, max: 6_000 }), fc.integer({ min: 1, max: 4 }), async (seed, hosts, eager) => {
@@ -152,7 +152,7 @@ test('however many hosts begin connections, together they get no more than the c
   const clock = new ManualClock()
   const sources = sourcesOf(clock, 160, chance(1))
   let late = false
-  // A thousand hosts are always there before it, ten times a second; it comes once in five seconds.
+  // A thousand hosts try ten times a second. The late one tries once in five seconds.
   for (let tick = 0; tick < 3_000 && !late; tick++) {
     for (let host = 0; host < 1_000; host++) sources.mayConnect(`host ${host}`, false)
     if (tick > 100 && tick % 50 === 0) late = sources.mayConnect('late', false)
@@ -161,7 +161,7 @@ test('however many hosts begin connections, together they get no more than the c
   assert.equal(late, true)
 })
 
-test('strangers of a host cannot use up what is kept there for those we know, though they always come first', async () => {
+test('unlisted peers of a host cannot use up the share of known machines there, even if they come first', async () => {
   const clock = new ManualClock()
   const sources = sourcesOf(clock, 1, chance(2))
   let [strangers, known] = [0, 0]
@@ -173,11 +173,11 @@ test('strangers of a host cannot use up what is kept there for those we know, th
   }
   const most = (standing: PeerClass): number => RATES[standing].connections.burst + RATES[standing].connections.perSecond * secs
   assert.ok(strangers + known <= most('stranger') + most('named'), String(strangers))
-  // One try a second, for a minute, beside four hundred a second.
+  // One attempt per second for a minute, among four hundred per second.
   assert.ok(known > 0)
 })
 
-test('while our own loop was late nobody is blamed for having been slow, and everybody for a flood', async () => {
+test('after event loop lag, missed deadlines are not penalised, but floods are', async () => {
   const clock = new ManualClock()
   const sources = sourcesOf(clock)
   await clock.advance(LATENESS_CHECK_MS + LATE_MS)
@@ -187,7 +187,7 @@ test('while our own loop was late nobody is blamed for having been slow, and eve
   assert.equal(sources.penalise('here', 'flood'), true)
 })
 
-test('lateness is forgotten after a while', async () => {
+test('event loop lag is forgotten after a while', async () => {
   const clock = new ManualClock()
   const lateness = new EventLoopLag({ clock })
   assert.equal(lateness.recent, false)

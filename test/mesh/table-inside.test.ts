@@ -20,7 +20,7 @@ const LIMIT = { timeout: 60_000 }
 const HOUR_MS = 60 * 60_000
 const signer = agentSignerOf(new Uint8Array(32).fill(1))
 
-/** A server that knows another one, and a client of it. */
+/** A server that knows another one, and a client of the first. */
 const threeNodes = async (t: TestContext) => {
   const server = await startNode(t, { server: true })
   const other = await startNode(t, { server: true })
@@ -30,37 +30,33 @@ const threeNodes = async (t: TestContext) => {
   return { server, other, asker }
 }
 
-/** Whom this server names to who asks, with addresses or without. */
+/** The machines that this server names in an answer, with or without addresses. */
 const namedBy = async (server: Node, asker: Node): Promise<string[]> => {
   const answers = await eventsOf(asker, server, { type: 'FIND_NODE', key: randomBytes(34) })
   assert.ok(answers.some(({ name }) => name === 'PEER_RESPONSE'))
   return answers.flatMap(({ closer = [] }) => closer.map(({ id }) => id.toString()))
 }
 
-test(
-  'a server names another for as long as this is connected, and for an hour after; libp2p would forget where it is at once',
-  LIMIT,
-  async (t) => {
-    const { server, other, asker } = await threeNodes(t)
-    assert.deepEqual(await namedBy(server, asker), [other.peerId.toString()])
-    const now = Date.now.bind(Date)
-    t.mock.method(Date, 'now', () => now() + 48 * HOUR_MS)
-    assert.deepEqual(await namedBy(server, asker), [other.peerId.toString()])
-    const [gone, { peerStore }] = [new Map<string, number>(), server]
-    const sweep = async (times: number, isHere = false): Promise<void> => {
-      const getConnections = (peer?: PeerId) => (isHere || peer?.equals(asker.peerId) ? server.getConnections(peer) : [])
-      for (let i = 0; i < times; i++) await forgetGonePeers({ getConnections, peerStore }, gone)
-    }
-    await sweep(SWEEPS_GONE - 1)
-    await sweep(1, true)
-    await sweep(SWEEPS_GONE - 1)
-    assert.deepEqual(await namedBy(server, asker), [other.peerId.toString()])
-    await sweep(1)
-    assert.deepEqual([await namedBy(server, asker), gone.size], [[], 0])
-  },
-)
+test('a DHT server names a peer while it is connected and for some sweeps after that', LIMIT, async (t) => {
+  const { server, other, asker } = await threeNodes(t)
+  assert.deepEqual(await namedBy(server, asker), [other.peerId.toString()])
+  const now = Date.now.bind(Date)
+  t.mock.method(Date, 'now', () => now() + 48 * HOUR_MS)
+  assert.deepEqual(await namedBy(server, asker), [other.peerId.toString()])
+  const [gone, { peerStore }] = [new Map<string, number>(), server]
+  const sweep = async (times: number, isHere = false): Promise<void> => {
+    const getConnections = (peer?: PeerId) => (isHere || peer?.equals(asker.peerId) ? server.getConnections(peer) : [])
+    for (let i = 0; i < times; i++) await forgetGonePeers({ getConnections, peerStore }, gone)
+  }
+  await sweep(SWEEPS_GONE - 1)
+  await sweep(1, true)
+  await sweep(SWEEPS_GONE - 1)
+  assert.deepEqual(await namedBy(server, asker), [other.peerId.toString()])
+  await sweep(1)
+  assert.deepEqual([await namedBy(server, asker), gone.size], [[], 0])
+})
 
-test('nothing but records of ours is kept, also under the names that each object of JavaScript has', LIMIT, async (t) => {
+test('a DHT server stores only x0x records, even under names of members of JavaScript objects', LIMIT, async (t) => {
   const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
   await join(asker, server)
   const isKept = async (key: Uint8Array, value: Uint8Array): Promise<boolean> => {
@@ -73,7 +69,7 @@ test('nothing but records of ours is kept, also under the names that each object
   assert.ok(await isKept(recordKeyOf(signer.agentId), await recordOf(signer, Date.now())))
 })
 
-test('where a connection is gone again, the hash table opens none past us', LIMIT, async (t) => {
+test('after a connection is lost, the DHT engine opens none by itself', LIMIT, async (t) => {
   let reached = 0
   const reach = async (): Promise<void> => void (reached += 1)
   const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false, reach })]
@@ -86,11 +82,11 @@ test('where a connection is gone again, the hash table opens none past us', LIMI
   assert.deepEqual([await put(), reached > 0, server.getConnections().length], [0, true, 0])
 })
 
-/** The same hash table with another part in it. */
+/** The same DHT with one part replaced. */
 const withPart = (dht: KadDHT, part: string, value: object): KadDHT => Object.create(dht, { [part]: { value } }) as KadDHT
 const partOf = (dht: KadDHT, part: string): Record<string, unknown> => Reflect.get(dht, part) as Record<string, unknown>
 
-/** What of the engine, beside its interface, each way in of ours is through. */
+/** Private members of the DHT engine that the mesh uses to limit it. */
 const INSIDE = {
   rpc: ['handlers', 'handleMessage'],
   network: ['safeDispatchEvent', '_writeReadMessage'],
@@ -99,7 +95,7 @@ const INSIDE = {
   contentFetching: ['getMany', 'peerRouting', 'put'],
 }
 
-test('an engine that lacks anything by which it is bounded is not started', LIMIT, async (t) => {
+test('setting up the DHT fails if the engine lacks a member that the mesh uses to limit it', LIMIT, async (t) => {
   const dht = (await startNode(t, { server: true })).services.dht!
   for (const [part, members] of Object.entries(INSIDE))
     for (const member of members) {
@@ -115,26 +111,22 @@ test('an engine that lacks anything by which it is bounded is not started', LIMI
   guardHashTable(dht, ANSWER)
 })
 
-test(
-  'an engine that knows more questions answers those alone that we know, and of an answer that names machines past us nothing is taken',
-  LIMIT,
-  async (t) => {
-    const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
-    const handlers = partOf(server.services.dht!, 'rpc')['handlers'] as Record<string, unknown>
-    handlers['PING'] = handlers['FIND_NODE']
-    guardHashTable(server.services.dht!, ANSWER)
-    assert.deepEqual(Object.keys(handlers).toSorted(), ['FIND_NODE', 'GET_VALUE', 'PUT_VALUE'])
-    await join(asker, server)
-    const isAnswered = async (type: string): Promise<boolean> =>
-      (await eventsOf(asker, server, { type, key: recordKeyOf(signer.agentId) })).at(-1)?.name === 'PEER_RESPONSE'
-    assert.deepEqual([await isAnswered('PING'), await isAnswered('FIND_NODE')], [false, true])
-    const untold = { safeDispatchEvent: () => true, _writeReadMessage: async () => ({ closer: [{}], providers: [] }) }
-    boundAnswers(withPart(asker.services.dht!, 'network', untold), new WeakMap(), NO_DHT_DIALS)
-    await assert.rejects((untold._writeReadMessage as (stream: Stream) => Promise<unknown>)({} as Stream), TypeError)
-  },
-)
+test('an engine with more query types answers only the known ones, and an answer with unchecked machines is refused', LIMIT, async (t) => {
+  const [server, asker] = [await startNode(t, { server: true }), await startNode(t, { server: false })]
+  const handlers = partOf(server.services.dht!, 'rpc')['handlers'] as Record<string, unknown>
+  handlers['PING'] = handlers['FIND_NODE']
+  guardHashTable(server.services.dht!, ANSWER)
+  assert.deepEqual(Object.keys(handlers).toSorted(), ['FIND_NODE', 'GET_VALUE', 'PUT_VALUE'])
+  await join(asker, server)
+  const isAnswered = async (type: string): Promise<boolean> =>
+    (await eventsOf(asker, server, { type, key: recordKeyOf(signer.agentId) })).at(-1)?.name === 'PEER_RESPONSE'
+  assert.deepEqual([await isAnswered('PING'), await isAnswered('FIND_NODE')], [false, true])
+  const untold = { safeDispatchEvent: () => true, _writeReadMessage: async () => ({ closer: [{}], providers: [] }) }
+  boundAnswers(withPart(asker.services.dht!, 'network', untold), new WeakMap(), NO_DHT_DIALS)
+  await assert.rejects((untold._writeReadMessage as (stream: Stream) => Promise<unknown>)({} as Stream), TypeError)
+})
 
-test('who asks a server again and again has it read nothing again, and is told what has changed', LIMIT, async (t) => {
+test('repeated queries read the record store no more, and answers follow changes', LIMIT, async (t) => {
   const { server, other, asker } = await threeNodes(t)
   const read: string[] = []
   const get = server.store.get.bind(server.store)

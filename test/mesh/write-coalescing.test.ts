@@ -20,7 +20,7 @@ const startNode = async (t: TestContext, listen: readonly string[]) => {
   return node
 }
 
-/** A stream on which something has come already, and what came. */
+/** An open stream that has carried some text, and the received text. */
 const connect = async (t: TestContext) => {
   const [here, there] = [await startNode(t, []), await startNode(t, ['/ip4/127.0.0.1/tcp/0'])]
   const heard = { text: '' }
@@ -38,17 +38,17 @@ type Below = { abort(error: Error): void; close(): Promise<void>; sendData(data:
 const belowOf = (connection: Connection): Below => (connection as unknown as { maConn: Below }).maConn
 
 const WAYS: Record<string, (ended: { connection: Connection; stream: Stream; stop(): Promise<void> }) => unknown> = {
-  'the connection is given up': ({ connection }) => connection.abort(new Error('given up')),
+  'the connection is aborted': ({ connection }) => connection.abort(new Error('given up')),
   'the connection is closed': ({ connection }) => connection.close(),
-  'what is below Noise is given up': ({ connection }) => belowOf(connection).abort(new Error('given up')),
-  'what is below Noise is closed': ({ connection }) => belowOf(connection).close(),
-  'the stream is given up': ({ stream }) => stream.abort(new Error('given up')),
+  'the transport below Noise is aborted': ({ connection }) => belowOf(connection).abort(new Error('given up')),
+  'the transport below Noise is closed': ({ connection }) => belowOf(connection).close(),
+  'the stream is aborted': ({ stream }) => stream.abort(new Error('given up')),
   'the stream is closed': ({ stream }) => stream.close(),
   'the node stops': ({ stop }) => stop(),
 }
 
 for (const [how, end] of Object.entries(WAYS))
-  test(`what was written in the turn in which ${how} arrives`, { timeout: 60_000 }, async (t) => {
+  test(`text written in the turn in which ${how} still arrives`, { timeout: 60_000 }, async (t) => {
     const { here, connection, stream, heard } = await connect(t)
     stream.send(Buffer.from(LAST_WORDS))
     const ended = end({ connection, stream, stop: async () => here.stop() })
@@ -57,7 +57,7 @@ for (const [how, end] of Object.entries(WAYS))
   })
 
 test(
-  'what is written in one turn is one message, also what follows from it; what is much does not wait',
+  'writes of one turn form one message, including writes that follow from it, and large writes do not wait',
   { timeout: 60_000 },
   async (t) => {
     const { connection, stream, heard } = await connect(t)

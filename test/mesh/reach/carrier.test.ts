@@ -12,7 +12,7 @@ import { until } from '../../support/processes.ts'
 
 const machine = (number: number): MachineId => number.toString(16).padStart(64, '0')
 
-/** As much of a stream of the muxer as a carrier touches. */
+/** The part of a muxer stream that a carrier uses. */
 class FakeStream extends EventTarget {
   readonly recvWindow = 0
   readonly recvWindowCapacity = 0
@@ -57,7 +57,7 @@ const setUp = (init: ConstructorParameters<typeof Carrier>[1] = {}) => {
   return { clock, contacts, agents, carrier, carry, carried: () => carrier.diagnostics().carried.length }
 }
 
-test('only between contacts something is carried, and no further when one is none any more', () => {
+test('a relay carries only between contacts, and ends a connection when one end stops being a contact', () => {
   const { contacts, carrier, carry, carried } = setUp()
   const [here, there] = carry(1, 2)!
   carry(3, 4)
@@ -68,7 +68,7 @@ test('only between contacts something is carried, and no further when one is non
   assert.deepEqual([here.status, there.status, carried()], ['aborted', 'aborted', 1])
 })
 
-test('the same two machines have so many whoever asks, and at once; one that comes to nothing ends no other', () => {
+test('connections of one pair are limited for both directions together, and failed attempts end no other', () => {
   const { carrier, carry, carried } = setUp()
   for (let i = 0; i < MAX_CARRIED_OF_PAIR; i++) assert.ok(i % 2 === 0 ? carry(1, 2) : carry(2, 1))
   const all = Array.from({ length: 2 * MAX_CARRIED_OF_PAIR }, () => carrier.mayCarry(machine(2), machine(1)))
@@ -80,7 +80,7 @@ test('the same two machines have so many whoever asks, and at once; one that com
   }
 })
 
-test('of the same two machines the oldest makes room; one machine has so many, and all together', () => {
+test('the oldest connection of a pair makes room, and machines, agents and the relay have limits', () => {
   const { agents, carrier, carry, carried } = setUp()
   const pair = Array.from({ length: MAX_CARRIED_OF_PAIR + 1 }, () => carry(1, 2)!)
   assert.deepEqual(
@@ -90,7 +90,7 @@ test('of the same two machines the oldest makes room; one machine has so many, a
   for (let other = 3; carried() < MAX_CARRIED_OF_MACHINE; other++) assert.ok(carry(1, other))
   assert.deepEqual([carry(1, 900), carry(900, 1)], [null, null])
   assert.equal(carrier.diagnostics().refused.machine_full, 2)
-  // Two machines of one agent have as many together.
+  // Two machines of one agent share a limit.
   for (const number of [1, 1_020]) agents.set(machine(number), 'hugo')
   assert.equal(carry(1_020, 1_021), null)
   assert.equal(carrier.diagnostics().refused.machine_full, 3)
@@ -102,7 +102,7 @@ test('of the same two machines the oldest makes room; one machine has so many, a
   assert.ok(carry(901, 902))
 })
 
-test('one that was asked for while others took the last places is ended at once', () => {
+test('a connection that was allowed before others took the last places is ended at once', () => {
   const { carrier, carry, carried } = setUp()
   for (let other = 2; carried() < MAX_CARRIED_OF_MACHINE; other++) carry(1, other)
   const [here, there] = [new FakeStream(), new FakeStream()]
@@ -110,7 +110,7 @@ test('one that was asked for while others took the last places is ended at once'
   assert.deepEqual([here.status, there.status, carried()], ['aborted', 'aborted', MAX_CARRIED_OF_MACHINE])
 })
 
-test('who sends more than the rate gets no more window until it is paid for, and nothing is cut off', async () => {
+test('a sender above the rate gets no window updates until the rate allows it, and stays connected', async () => {
   const { clock, carrier, carry } = setUp({ burst: 100_000, perSecond: 100_000 })
   const [here, there] = carry(1, 2)!
   here.bring(100_000)
@@ -123,14 +123,14 @@ test('who sends more than the rate gets no more window until it is paid for, and
   carrier.stop()
 })
 
-test('an agent with many connections that sends without end leaves others their share of the rate', async () => {
+test('an agent with many connections leaves others their share of the relay rate', async () => {
   const [MIB, KIB] = [1024 * 1024, 1024]
   const { agents, clock, carrier, carry } = setUp({ burst: 128 * KIB, perSecond: 128 * KIB })
   for (const number of [1, 2]) agents.set(machine(number), 'hugo')
   const greedy = Array.from({ length: MAX_CARRIED_OF_MACHINE }, (_, other) => carry((other % 2) + 1, 100 + other)!)
   const honest = carry(3, 4)!
   for (const [here] of greedy) here.bring(MIB)
-  // Whichever end sends: it is the agent that dialled through the relay.
+  // Both directions count for the agent that dialled through the relay.
   for (let second = 0; second < 3; second++) {
     const before = honest[0].updates
     honest[1].bring(64 * KIB)
@@ -144,7 +144,7 @@ test('an agent with many connections that sends without end leaves others their 
   carrier.stop()
 })
 
-test('where all together leave too much in a relay, those go that leave most, and no others', () => {
+test('if a relay buffers too much in total, only the connections with the largest buffers end', () => {
   const { carry, carrier, carried } = setUp({ burst: 2 * MAX_CARRIED_HELD, perSecond: 1 })
   const MIB = 1024 * 1024
   const window = 8 * MIB

@@ -25,7 +25,7 @@ class FakeConnection extends EventTarget {
   }
 }
 
-test('a service hears of a machine once, also of one that becomes a contact while it is connected, and of none that is gone', async () => {
+test('a libp2p service learns once of each connected contact, even a later one, but not of closed connections', async () => {
   const contacts = new Set([machineOf(1)])
   const [reviews, heard] = [[] as (() => void)[], [] as unknown[]]
   let topology: Topology = {}

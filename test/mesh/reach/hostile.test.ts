@@ -11,7 +11,7 @@ import { until } from '../../support/processes.ts'
 
 const LIMIT = { timeout: 120_000 }
 
-/** Alice and bob, whom nobody can dial, at a relay of somebody else's. */
+/** Alice and bob, who cannot be dialled directly, at a hostile relay. */
 const setUp = async (t: TestContext): Promise<{ relay: HostileRelay; alice: Peer; bob: Peer }> => {
   const relay = await new HostileRelay().start(t)
   const [alice, bob] = [
@@ -25,7 +25,7 @@ const setUp = async (t: TestContext): Promise<{ relay: HostileRelay; alice: Peer
   return { relay, alice, bob }
 }
 
-/** What bob answers to a text; rejects where it does not come. */
+/** The echo that bob sends for a text. Rejects if it does not come. */
 const echoed = async (alice: Peer, bob: Peer, text: string): Promise<string> => {
   const channel = await alice.links.openChannel(bob.agentId, signalOf(5_000))
   const { promise, resolve, reject } = Promise.withResolvers<string>()
@@ -42,7 +42,7 @@ const drop = (...peers: readonly Peer[]): void => {
     for (const connection of peer.node.connections()) if (connection.relay !== null) connection.abort(new Error('anew'))
 }
 
-test('a relay reads nothing of what it carries, and is not the machine that anybody speaks to', LIMIT, async (t) => {
+test('a relay sees only encrypted bytes, and both ends see the other machine as their peer', LIMIT, async (t) => {
   const { relay, alice, bob } = await setUp(t)
   const secret = `argv-${randomBytes(16).toString('hex')}`
   assert.equal(await echoed(alice, bob, secret), secret)
@@ -69,7 +69,7 @@ const TRICKS: Readonly<Record<string, (chunk: Uint8Array) => readonly Uint8Array
   'puts bytes in between': (chunk) => [randomBytes(64), chunk],
 }
 
-test('a relay that changes, drops, repeats or inserts bytes ends what it carries, and changes nothing', LIMIT, async (t) => {
+test('a relay that changes, drops, repeats or inserts bytes breaks the connection and alters no message', LIMIT, async (t) => {
   const { relay, alice, bob } = await setUp(t)
   for (const [name, trick] of Object.entries(TRICKS)) {
     let times = 0
@@ -83,7 +83,7 @@ test('a relay that changes, drops, repeats or inserts bytes ends what it carries
         return trick(chunk)
       }
       const text = `text ${at}`
-      // Where the connection ended before anything was asked, another was made: never another answer.
+      // If the connection ended before the request, another one was made. A different answer never comes.
       const answer = await echoed(alice, bob, text).catch(() => null)
       assert.ok(answer === null || answer === text, String(answer))
       if (!done) assert.equal(answer, text)
@@ -95,7 +95,7 @@ test('a relay that changes, drops, repeats or inserts bytes ends what it carries
   }
 })
 
-test('a relay may say that a place is kept for ever: what is told of it can be told', LIMIT, async (t) => {
+test('a relay that promises a reservation for ever is shown with the latest possible date', LIMIT, async (t) => {
   const relay = new HostileRelay()
   relay.saysUntil = 9_000_000_000_000n
   await relay.start(t)
@@ -104,7 +104,7 @@ test('a relay may say that a place is kept for ever: what is told of it can be t
   assert.equal(bob.view.diagnostics().reach.relays[0]?.reserved_until, new Date(8.64e15).toISOString())
 })
 
-test('a relay that leads to another machine, or says that others are another, leads nowhere', LIMIT, async (t) => {
+test('a relay that connects another machine or misnames the caller leads to no connection', LIMIT, async (t) => {
   const { relay, alice, bob } = await setUp(t)
   const mallory = await startPeer(t, { name: 'mallory', listen: null, relays: relay.addresses })
   await until(() => mallory.node.addresses().length > 0)

@@ -22,7 +22,7 @@ const start = async (t: TestContext, init: { listen: readonly string[]; server: 
   return { node, client }
 }
 
-test('libp2p is to keep no relay alive: whom to dial again, also of those that were given up, we say', { timeout: 60_000 }, async (t) => {
+test('the relay client sets no keep-alive tags, and removes those of libp2p', { timeout: 60_000 }, async (t) => {
   const server = { mayUse: () => true, carry: () => undefined }
   const relay = await start(t, { listen: ['/ip4/127.0.0.1/tcp/0'], server })
   const { node, client } = await start(t, { listen: [], server: null })

@@ -31,7 +31,7 @@ const start = async (t: TestContext): Promise<Server> => {
   return node.services.relay as Server
 }
 
-test('machines that have left a relay take no place there from a machine that comes', async (t) => {
+test('reservations of machines that left a relay make room for a new machine', async (t) => {
   const server = await start(t)
   const here = peerOf(0)
   const { connectionManager } = server.components
@@ -39,7 +39,7 @@ test('machines that have left a relay take no place there from a machine that co
   const reserve = (n: number): string => server.reservationStore.reserve(peerOf(n), multiaddr('/ip4/127.0.0.1/tcp/1')).status
   for (let n = 0; n < MAX_RESERVATIONS; n++) assert.equal(reserve(n), 'OK')
   assert.equal(reserve(MAX_RESERVATIONS), 'RESERVATION_REFUSED')
-  // Whatever the next machine asks: its stream says nothing.
+  // Any request of the next machine has this effect. This stream carries no data.
   await server.onHop({ abort: () => undefined }, { remotePeer: peerOf(MAX_RESERVATIONS) }).catch(() => undefined)
   assert.deepEqual([...server.reservations.keys()].map(String), [String(here)])
   assert.equal(reserve(MAX_RESERVATIONS), 'OK')

@@ -13,7 +13,7 @@ const echo = (bob: Peer): void =>
     channel.send(requestId, body)
   })
 
-test('a stranger gets no place at a relay, and who is one no more gets one', LIMIT, async (t) => {
+test('an unlisted peer gets no reservation at a relay until it becomes a contact', LIMIT, async (t) => {
   const ray = await startPeer(t, { name: 'ray', relay: true })
   const bob = await startPeer(t, { name: 'bob', listen: null, relays: ray.node.addresses() })
   await until(() => (bob.relays.status()[0]?.last_error ?? null) !== null)
@@ -24,7 +24,7 @@ test('a stranger gets no place at a relay, and who is one no more gets one', LIM
   assert.equal(bob.relays.status()[0]?.last_error, null)
 })
 
-test('who knows a contact that relays, and no public address of its own, is reached through it without being told to', LIMIT, async (t) => {
+test('a daemon without a public address gets one at a contact that relays, without configuration', LIMIT, async (t) => {
   const ray = await startPeer(t, { name: 'ray', relay: true })
   const bob = await startPeer(t, { name: 'bob', listen: null })
   await introduce(bob, ray, 'known')
@@ -34,7 +34,7 @@ test('who knows a contact that relays, and no public address of its own, is reac
   assert.ok(bob.node.addresses().every((address) => address.includes('/p2p-circuit/')))
 })
 
-test('a daemon that does not relay carries for nobody, though it is asked', LIMIT, async (t) => {
+test('a daemon that does not relay refuses a reservation to a contact', LIMIT, async (t) => {
   const plain = await startPeer(t, { name: 'plain' })
   const bob = await startPeer(t, { name: 'bob', listen: null, relays: plain.node.addresses() })
   await introduce(bob, plain, 'trusted')
@@ -45,28 +45,24 @@ test('a daemon that does not relay carries for nobody, though it is asked', LIMI
   assert.equal(await bob.node.reach.places.isOffered(plain.machineId), false)
 })
 
-test(
-  'a direct connection takes the place of a relayed one: the next channel is on it, and the relayed one ends when it is idle',
-  LIMIT,
-  async (t) => {
-    const ray = await startPeer(t, { name: 'ray', relay: true })
-    const relays = ray.node.addresses()
-    const alice = await startPeer(t, { name: 'alice', listen: null, relays })
-    const bob = await startPeer(t, { name: 'bob', relays })
-    for (const one of [alice, bob]) await introduce(ray, one, 'trusted')
-    await until(() => bob.node.addresses().some((address) => address.includes('/p2p-circuit/')))
-    await introduce(bob, alice, 'trusted')
-    echo(bob)
-    // What alice knows first is the way through ray.
-    await alice.contacts.importCard(await bob.card(), { trust: 'trusted' })
-    const link = await alice.links.link(bob.agentId, signalOf())
-    await until(() => alice.node.connectionsTo(bob.machineId).some(({ relay }) => relay === null))
-    const isDirect = async (): Promise<boolean> => {
-      const channel = await alice.links.openChannel(bob.agentId, signalOf())
-      await channel.close()
-      return channel.link.path.relay === null && channel.link.machineId === link.machineId
-    }
-    await until(isDirect)
-    await until(() => alice.node.connectionsTo(bob.machineId).every(({ relay }) => relay === null))
-  },
-)
+test('a direct connection replaces a relayed one, which ends when it is idle', LIMIT, async (t) => {
+  const ray = await startPeer(t, { name: 'ray', relay: true })
+  const relays = ray.node.addresses()
+  const alice = await startPeer(t, { name: 'alice', listen: null, relays })
+  const bob = await startPeer(t, { name: 'bob', relays })
+  for (const one of [alice, bob]) await introduce(ray, one, 'trusted')
+  await until(() => bob.node.addresses().some((address) => address.includes('/p2p-circuit/')))
+  await introduce(bob, alice, 'trusted')
+  echo(bob)
+  // Alice first knows only the address through ray.
+  await alice.contacts.importCard(await bob.card(), { trust: 'trusted' })
+  const link = await alice.links.link(bob.agentId, signalOf())
+  await until(() => alice.node.connectionsTo(bob.machineId).some(({ relay }) => relay === null))
+  const isDirect = async (): Promise<boolean> => {
+    const channel = await alice.links.openChannel(bob.agentId, signalOf())
+    await channel.close()
+    return channel.link.path.relay === null && channel.link.machineId === link.machineId
+  }
+  await until(isDirect)
+  await until(() => alice.node.connectionsTo(bob.machineId).every(({ relay }) => relay === null))
+})
