@@ -11,19 +11,19 @@ import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 90_000 }
 const PIECE = Buffer.concat([EXEC_PREFIX, Buffer.alloc(60_000)])
-/** More than a machine that is only named may send in the time that this takes. */
+/** More bytes than a named machine may send during the test. */
 const PIECES = Math.ceil((2 * RATES.named.bytes.burst) / PIECE.length)
 
 const pour = async (channel: DmChannel): Promise<void> => {
   for (let i = 0; i < PIECES && !channel.closed; i++) if (!channel.send(newRequestId(), PIECE)) await channel.drained()
 }
 
-test('whom we have asked may answer with as much as the path carries, though its contact is of level unknown', LIMIT, async (t) => {
+test('an agent that was asked may answer at full rate, even if its contact has level unknown', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'unknown')
   await introduce(bob, alice, 'trusted', true)
   bob.dispatcher.route(EXEC_PREFIX, (channel) => void pour(channel))
-  // Whoever opened the link that there is.
+  // Bob opens the link, because the rule must not depend on who opened it.
   await bob.links.link(alice.agentId, signalOf())
   await until(() => alice.links.list().length === 1)
   assert.equal(alice.node.classOf(bob.machineId), 'named')
@@ -37,7 +37,7 @@ test('whom we have asked may answer with as much as the path carries, though its
   assert.deepEqual(alice.node.refusals().penalties, [])
 })
 
-test('an agent that is accepted is so on a machine that only its link has shown', LIMIT, async (t) => {
+test('an accepted agent is also accepted on a machine that only its link has shown', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'unknown')
   await bob.contacts.importCard({ ...(await alice.card()), addresses: [] }, { trust: 'trusted' })

@@ -17,7 +17,7 @@ import { envelope, MESSAGE_PREFIX } from '../../src/protocol/wire/dm.ts'
 import { encodeFrame } from '../../src/protocol/wire/framing.ts'
 import { MAX_FRAME_DATA, MAX_LINK_FRAME, MAX_SEALED_FRAME } from '../../src/protocol/limits/wire.ts'
 
-/** One end of a stream in memory: what the other end would send is put in by hand. */
+/** One end of a stream in memory. The tests inject the data of the other end. */
 class FakeStream {
   onData: (chunk: Uint8Array) => void = () => undefined
   onEnd: (error: Error | null) => void = () => undefined
@@ -82,7 +82,7 @@ const assertAborted = ({ stream, counters, ends, bodies }: ReturnType<typeof set
   assert.equal(bodies.length, received)
 }
 
-test('sealed envelopes of the peer are opened in order', () => {
+test('sealed envelopes from the peer are opened in order', () => {
   const parts = setUp()
   for (let i = 0; i < 3; i++) parts.stream.onData(encodeFrame(parts.sealed()))
   assert.deepEqual(
@@ -100,7 +100,7 @@ test('an envelope between other agents ends the stream', () => {
   }
 })
 
-test('a frame that is repeated, left out, altered or sealed by the other direction ends the stream', () => {
+test('a repeated, missing, altered or reflected frame ends the stream', () => {
   const repeated = setUp()
   const once = encodeFrame(repeated.sealed())
   repeated.stream.onData(once)
@@ -133,7 +133,7 @@ test('a frame longer than the limit, and a stream that ends inside a frame, are 
   assert.ok(isAppError(cut.ends[0], 'malformed'))
 })
 
-test('a stream that ends between frames ends in peace, once, for late listeners too', async () => {
+test('a stream that ends between frames ends once and without an error, even for a late listener', async () => {
   const { stream, channel, ends, sealed } = setUp()
   stream.onData(encodeFrame(sealed()))
   stream.onEnd(null)
@@ -145,7 +145,7 @@ test('a stream that ends between frames ends in peace, once, for late listeners 
   assert.equal(stream.sent.length, 0)
 })
 
-test('a body that does not fit a frame is refused before it is sent', () => {
+test('a body that does not fit into a frame is refused before it is sent', () => {
   const { channel, stream } = setUp()
   assert.throws(
     () => channel.send(newRequestId(), new Uint8Array(MAX_SEALED_FRAME - 100)),
@@ -154,7 +154,7 @@ test('a body that does not fit a frame is refused before it is sent', () => {
   assert.equal(stream.sent.length, 0)
 })
 
-test('whatever is sealed by the right key: it is a body, or it ends the stream, and nothing is thrown', () => {
+test('any bytes sealed with the right key are either a body or end the stream as malformed', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 400 }), fc.array(fc.nat(500), { maxLength: 4 }), fc.boolean(), (noise, cuts, mutate) => {
       const parts = setUp()
@@ -168,7 +168,7 @@ test('whatever is sealed by the right key: it is a body, or it ends the stream, 
   )
 })
 
-test('whatever arrives unsealed ends the stream at most, and nothing is thrown', () => {
+test('unsealed bytes deliver no body and end the stream at most once', () => {
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ maxLength: 200 }), { maxLength: 8 }), (chunks) => {
       const parts = setUp()
@@ -180,7 +180,7 @@ test('whatever arrives unsealed ends the stream at most, and nothing is thrown',
   )
 })
 
-test('the bytes of a large body are copied once on their way to the stream, and sealed', (t) => {
+test('the bytes of a large body are copied only once before they are sealed', (t) => {
   const { channel, stream } = setUp()
   const large = randomBytes(MAX_FRAME_DATA)
   const [concat, alloc] = [t.mock.method(Buffer, 'concat').mock, t.mock.method(Buffer, 'allocUnsafe').mock]

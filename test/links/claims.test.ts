@@ -16,7 +16,7 @@ const aborted = async (signal: AbortSignal): Promise<never> =>
     signal.addEventListener('abort', () => reject(new AppError('timeout', 'nothing came')))
   })
 
-/** A dialler whose proven machine refuses, and whose claims accept connections and say nothing. */
+/** A link dialler whose proven machine refuses. Its claimed machines accept connections and never answer. */
 const setUp = (claims: number, { acceptsLate = false } = {}) => {
   const order: string[] = []
   const candidates: DialCandidate[] = [
@@ -27,7 +27,7 @@ const setUp = (claims: number, { acceptsLate = false } = {}) => {
     order.push(addresses[0]!)
     if (addresses[0] === 'silent' && !acceptsLate) await aborted(signal).catch(() => undefined)
     if (addresses[0] === 'silent' && acceptsLate) {
-      // Within the time of a dial, and so late that the time of a handshake ends after that of all claims.
+      // The dial succeeds, but so late that the time limit of the handshake would end after that of all claims.
       await new Promise((resolve) => setTimeout(resolve, CLAIMS_MS / 2))
       return { open: false, openStream: async (_protocol: string, limit: AbortSignal) => aborted(limit) } as unknown as MeshConnection
     }
@@ -44,12 +44,12 @@ const setUp = (claims: number, { acceptsLate = false } = {}) => {
   return { order, dialler: new LinkDialler(components, { stopping: new AbortController().signal }) }
 }
 
-test('proven machines come first, then the DHT, then all claims at once and within their time', { timeout: 30_000 }, async () => {
+test('a link is tried with proven machines, then through the DHT, then with all claims at once', { timeout: 30_000 }, async () => {
   const { order, dialler } = setUp(4)
   const began = performance.now()
   await assert.rejects(dialler.link(AGENT, AbortSignal.timeout(20_000)), (error) => {
     assert.ok(isAppError(error, 'peer_unreachable'))
-    // What was tried is told of each.
+    // The error reports each attempt.
     assert.equal((error.data['addresses'] as unknown[]).length, 5)
     return true
   })
@@ -57,34 +57,30 @@ test('proven machines come first, then the DHT, then all claims at once and with
   assert.ok(performance.now() - began < CLAIMS_MS + 1_000)
 })
 
-test('claims that accept late and then say nothing take no longer', { timeout: 30_000 }, async () => {
+test('claimed machines that accept late and never answer take no additional time', { timeout: 30_000 }, async () => {
   const { dialler } = setUp(2, { acceptsLate: true })
   const began = performance.now()
   await assert.rejects(dialler.link(AGENT, AbortSignal.timeout(20_000)), (error) => isAppError(error, 'peer_unreachable'))
   assert.ok(performance.now() - began < CLAIMS_MS + 500)
 })
 
-test('without claims nothing waits, and the error is that of the machine', async () => {
+test('without claims, the dialler tries the proven machine and the DHT and then fails', async () => {
   const { order, dialler } = setUp(0)
   await assert.rejects(dialler.link(AGENT, AbortSignal.timeout(20_000)), (error) => isAppError(error, 'peer_unreachable'))
   assert.deepEqual(order, ['proven', 'table'])
 })
 
-test(
-  'false claims for as many hosts as a fan-out dials at once hold its lanes no longer than one of them',
-  { timeout: 30_000 },
-  async () => {
-    const { dialler } = setUp(4)
-    const lanes = new FanoutLimits()
-    const signal = AbortSignal.timeout(20_000)
-    const began = performance.now()
-    const claimed = Array.from({ length: MAX_FANOUT_DIALS }, (_, n) => (n + 16).toString(16).repeat(32))
-    // A fan-out, a ping, a doctor and `acl mine` all open a channel.
-    const dials = claimed.map(async (agentId) => withSlot(lanes.dials, signal, async () => dialler.openChannel(agentId, signal)))
-    const failed = Promise.all(dials.map(async (dial) => assert.rejects(dial, (error) => isAppError(error, 'peer_unreachable'))))
-    await withSlot(lanes.dials, signal, async () => undefined)
-    assert.ok(performance.now() - began < CLAIMS_MS + 1_500)
-    await failed
-    assert.ok(performance.now() - began < CLAIMS_MS + 3_000)
-  },
-)
+test('false claims for all dial slots of a fan-out occupy them no longer than a single one', { timeout: 30_000 }, async () => {
+  const { dialler } = setUp(4)
+  const lanes = new FanoutLimits()
+  const signal = AbortSignal.timeout(20_000)
+  const began = performance.now()
+  const claimed = Array.from({ length: MAX_FANOUT_DIALS }, (_, n) => (n + 16).toString(16).repeat(32))
+  // A fan-out, a ping, a doctor and `acl mine` all open a channel.
+  const dials = claimed.map(async (agentId) => withSlot(lanes.dials, signal, async () => dialler.openChannel(agentId, signal)))
+  const failed = Promise.all(dials.map(async (dial) => assert.rejects(dial, (error) => isAppError(error, 'peer_unreachable'))))
+  await withSlot(lanes.dials, signal, async () => undefined)
+  assert.ok(performance.now() - began < CLAIMS_MS + 1_500)
+  await failed
+  assert.ok(performance.now() - began < CLAIMS_MS + 3_000)
+})

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { DM_COUNTERS, DmCounters } from '../../src/links/counters.ts'
 
-test('every counter is in the snapshot from the start, and failed handshakes are told apart', () => {
+test('a snapshot contains every counter from the start, and failed handshakes by reason', () => {
   const counters = new DmCounters()
   counters.linkFailed('timeout')
   counters.linkFailed('timeout')

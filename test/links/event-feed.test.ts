@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { EventFeed } from '../../src/links/messages.ts'
 import { MAX_EVENT_BACKLOG } from '../../src/protocol/limits/daemon.ts'
 
-test('a listener that falls too far behind gets a last word and no more', async () => {
+test('a listener that falls too far behind gets a final overflow event and is removed', async () => {
   const feed = new EventFeed<number>({ overflowEvent: () => -1 })
   const [slow, gone] = [feed.subscribe(), feed.subscribe()]
   gone.close()
@@ -17,7 +17,7 @@ test('a listener that falls too far behind gets a last word and no more', async 
   assert.equal(read.at(-1), -1)
 })
 
-test('a listener that keeps up hears everything, and leaving the loop ends it', async () => {
+test('a listener that keeps up gets every event, and leaving the loop unsubscribes it', async () => {
   const feed = new EventFeed<number>({ overflowEvent: () => -1 })
   const listener = feed.subscribe()
   const read: number[] = []

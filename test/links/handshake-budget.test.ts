@@ -15,7 +15,7 @@ const budgetOf = (mayBegin = (): boolean => true, agentOf = (_machineId: string)
 const take = (budget: HandshakeBudget, count: number, standing: PeerClass, host = (i: number): string => `host${i}`) =>
   Array.from({ length: count }, (_, i) => budget.take(connection(`${standing} ${i}`, host(i)))).filter((release) => release !== null)
 
-test('strangers have few handshakes from one address and in all, and nobody has those of the accepted', () => {
+test('unlisted machines have few handshakes per address and in total, and each peer class has its own slots', () => {
   const budget = budgetOf()
   const here = take(budget, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS + 1, 'stranger', () => 'here')
   assert.equal(here.length, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS)
@@ -29,7 +29,7 @@ test('strangers have few handshakes from one address and in all, and nobody has 
   assert.equal(budget.take(connection('stranger once more', 'here')), null)
 })
 
-test('two accepted agents with many machines each leave handshakes to a third', () => {
+test('two accepted agents with many machines leave handshake slots to a third agent', () => {
   const budget = budgetOf(undefined, (machineId) => machineId.split(' ')[1] ?? null)
   const taken = ['hugo', 'ida'].map(
     (agent) => Array.from({ length: 64 }, (_, i) => budget.take(connection(`accepted ${agent} ${i}`, 'here'))).filter(Boolean).length,
@@ -38,7 +38,7 @@ test('two accepted agents with many machines each leave handshakes to a third', 
   assert.notEqual(budget.take(connection('accepted alice 0', 'here')), null)
 })
 
-test('a connection has one handshake at a time, a machine two, and a source as many as its meter allows', () => {
+test('a connection has one handshake at a time, a machine two, and the rate limit of its source applies', () => {
   const budget = budgetOf()
   const [one, two, three] = [1, 2, 3].map(() => connection('accepted', 'here'))
   const release = budget.take(one!)

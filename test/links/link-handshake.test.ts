@@ -32,7 +32,7 @@ before(async () => {
   bob = await startPeer(keeper, { name: 'bob', penaltyClock })
 })
 
-/** What was done wrong is forgiven, and nothing is left of a connection that may still be hung up on for it. */
+/** Clears all penalties, and waits until connections that may still be closed because of them are gone. */
 const beginAnew = async (): Promise<void> => {
   forgiving += MAX_PENALTY_MS
   const between = (): MeshConnection[] => [...alice.node.connectionsTo(bob.machineId), ...bob.node.connectionsTo(alice.machineId)]
@@ -47,7 +47,7 @@ test.after(async () => {
   for (const stop of afters.toReversed()) await stop()
 })
 
-/** The responder counts one failed handshake more and no link more, whatever the initiator saw. */
+/** Expects bob to count one more failed handshake and no new link. The initiator may see any result. */
 const refusedByBob = async (tamper: Tamper, parts: Parameters<typeof handshake>[3] = {}): Promise<void> => {
   await beginAnew()
   const [failed, opened] = [bob.counters.get('links_failed'), bob.counters.get('links_opened')]
@@ -57,7 +57,7 @@ const refusedByBob = async (tamper: Tamper, parts: Parameters<typeof handshake>[
   assert.equal(bob.counters.get('links_opened'), opened)
 }
 
-/** A port with some calls replaced. */
+/** A `LinkExecutor` with some calls replaced. */
 const replacing = (port: LinkExecutor, calls: Partial<LinkExecutor>): LinkExecutor =>
   new Proxy(port, {
     get: (target, name) => {
@@ -70,12 +70,12 @@ const replacing = (port: LinkExecutor, calls: Partial<LinkExecutor>): LinkExecut
 const refusedByAlice = async (tamper: Tamper): Promise<void> => {
   const connection = await connect(alice, bob)
   await assert.rejects(handshake(alice, bob, tamper), (error) => isAppError(error, 'malformed') || isAppError(error, 'peer_rejected'))
-  // The stream is the test's own: the responder waits for M3 until it goes.
+  // The responder waits for M3 until the stream ends, so the test ends its connection.
   connection.abort(new Error('done'))
   await until(() => bob.node.connectionsTo(alice.machineId).length === 0)
 }
 
-test('both sides learn the same pair of agents, machines and transcript, whoever begins', LIMIT, async () => {
+test('both ends learn the agent of the other end, with either of them as the initiator', LIMIT, async () => {
   for (const [one, other] of [
     [alice, bob],
     [bob, alice],
@@ -89,13 +89,13 @@ test('both sides learn the same pair of agents, machines and transcript, whoever
   }
 })
 
-test('M1 with another list of versions on the way is refused: no downgrade', LIMIT, async () => {
+test('M1 with an altered list of versions is refused, which prevents a downgrade', LIMIT, async () => {
   for (const versions of [[1], [LINK_VERSION, 1], [LINK_VERSION, LINK_VERSION]]) {
     await refusedByAlice({ sent: (frame, index) => (index === 0 ? linkM1.encode({ ...linkM1.decode(frame), versions }) : frame) })
   }
 })
 
-test('an initiator of another version is told ours, and gets no link', LIMIT, async () => {
+test('an initiator with other versions receives our version and gets no link', LIMIT, async () => {
   for (const versions of [[], [LINK_VERSION - 1], [LINK_VERSION + 1], [1, 2, 3, 4, 5, 6, 7, 8]]) {
     let told: readonly number[] = []
     await refusedByBob({
@@ -109,7 +109,7 @@ test('an initiator of another version is told ours, and gets no link', LIMIT, as
   }
 })
 
-test('a responder of another version is an error that names both versions and the machine to upgrade', LIMIT, async () => {
+test('a responder with another version causes an error with both versions and the machine to upgrade', LIMIT, async () => {
   for (const [theirs, where] of [
     [LINK_VERSION - 1, /on machine /],
     [LINK_VERSION + 1, /on this machine/],
@@ -131,7 +131,7 @@ test('a responder of another version is an error that names both versions and th
 })
 
 for (const field of ['agent_signature', 'machine_signature', 'mac'] as const) {
-  test(`M2 with another ${field} is refused`, LIMIT, async () => {
+  test(`M2 with an altered ${field} is refused`, LIMIT, async () => {
     await refusedByAlice({
       received: (frame) => {
         const m2 = linkM2.decode(frame)
@@ -140,7 +140,7 @@ for (const field of ['agent_signature', 'machine_signature', 'mac'] as const) {
     })
   })
 
-  test(`M3 with another ${field} is refused`, LIMIT, async () => {
+  test(`M3 with an altered ${field} is refused`, LIMIT, async () => {
     await refusedByBob({
       sent: (frame, index) => {
         if (index !== 1) return frame
@@ -151,7 +151,7 @@ for (const field of ['agent_signature', 'machine_signature', 'mac'] as const) {
   })
 }
 
-test('an agent signature that is wrong but confirmed by the right MAC is refused by the executor', LIMIT, async () => {
+test('the executor process refuses a wrong agent signature, even with a valid MAC', LIMIT, async () => {
   const forging: Pick<LinkExecutor, 'linkConfirm'> = {
     linkConfirm: async (call) => {
       const ready = await alice.executorClient.linkConfirm(call)
@@ -161,36 +161,36 @@ test('an agent signature that is wrong but confirmed by the right MAC is refused
   await refusedByBob({}, { executor: replacing(alice.executorClient, forging) })
 })
 
-test('a machine signature of another machine is refused by the executor', LIMIT, async () => {
+test('the executor process refuses a signature by the key of another machine', LIMIT, async () => {
   const other = machineKeyOf(new Uint8Array(32).fill(9))
   await refusedByBob({}, { machineKey: { ...alice.machineKey, sign: (domain, body) => other.sign(domain, body) } })
 })
 
-test('frames longer than a handshake message end the stream', LIMIT, async () => {
+test('a frame longer than a handshake message ends the handshake', LIMIT, async () => {
   await refusedByBob({ sent: () => new Uint8Array(MAX_LINK_FRAME + 1) })
 })
 
-test('bytes that are no message end the stream', LIMIT, async () => {
+test('bytes that are not a handshake message end the handshake', LIMIT, async () => {
   await refusedByBob({ sent: () => new Uint8Array([0x81, 0x00]) })
   await refusedByBob({ sent: () => new Uint8Array(0) })
   await refusedByBob({ sent: (frame, index) => (index === 1 ? frame.subarray(0, frame.length - 1) : frame) })
 })
 
-test('a peer that falls silent in the middle is given up', LIMIT, async () => {
+test('a peer that stops answering during the handshake is given up after a timeout', LIMIT, async () => {
   const connection = await connect(alice, bob)
   const stream = await connection.openStream(LINK_PROTOCOL, signalOf())
   const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
-  // Of this cause alone: what others began may still be failing.
+  // Counts only this reason, because handshakes of other tests may still fail.
   const givenUp = (): number => bob.counters.snapshot().link_failures['timeout'] ?? 0
   const before = givenUp()
   await assert.rejects(frames.read(signalOf()))
   await until(() => givenUp() > before)
 })
 
-test('a handshake carried on by a machine in the middle, or back to its own sender, is refused', LIMIT, async (t) => {
+test('a handshake forwarded by a man in the middle, or reflected to its sender, is refused', LIMIT, async (t) => {
   const mallory = await startPeer(t, { name: 'mallory' })
   for (const victim of [bob, alice]) {
-    // Alice believes in mallory's machine; mallory hands her words to the victim and the victim's back to her.
+    // Alice expects mallory's machine. Mallory forwards the messages between alice and the victim.
     const towards = await (await connect(mallory, victim)).openStream(LINK_PROTOCOL, signalOf())
     const far = new FrameStream({ stream: towards }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
     const kem = primitives().kemKeygen()
@@ -202,7 +202,7 @@ test('a handshake carried on by a machine in the middle, or back to its own send
   }
 })
 
-test("an agent's key on another machine is told apart: a pinned contact's is rejected", LIMIT, async (t) => {
+test('a copied agent key on another machine is rejected by a host that has pinned the contact', LIMIT, async (t) => {
   const dataDir = await tempDir(t)
   await cp(join(alice.dataDir, 'agent.key'), join(dataDir, 'agent.key'))
   const thief = await startPeer(t, { name: 'thief', dataDir })

@@ -26,7 +26,7 @@ const pair = async (t: Parameters<typeof startPeer>[0]): Promise<[Peer, Peer]> =
   return [alice, bob]
 }
 
-/** Bob answers every exec body with the same body; the channels that came are listed. */
+/** Bob echoes every exec body. Returns the list of channels that bob accepted. */
 const echo = (bob: Peer): DmChannel[] => {
   const channels: DmChannel[] = []
   bob.dispatcher.route(EXEC_PREFIX, (channel, requestId, body) => {
@@ -44,7 +44,7 @@ const ask = async (channel: DmChannel, text: string): Promise<string> => {
   return promise
 }
 
-test('the first channel is the handshake stream itself, and later ones come from greeted spare streams', LIMIT, async (t) => {
+test('the first channel uses the handshake stream, and later channels use greeted spare streams', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   const channels = echo(bob)
   const first = await alice.links.openChannel(bob.agentId, signalOf())
@@ -66,31 +66,31 @@ test('the first channel is the handshake stream itself, and later ones come from
   assert.notDeepEqual(first.streamNonce, second.streamNonce)
 })
 
-test('a warm channel sends its first body without waiting for the peer at all', LIMIT, async (t) => {
+test('a channel on a spare stream opens without waiting for the peer', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(bob)
   await alice.links.link(bob.agentId, signalOf())
   await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
-  // Every promise on the way is already settled: taking the channel needs no turn of the event loop.
+  // All promises are settled already, so taking a channel needs no turn of the event loop.
   let turned = false
   setImmediate(() => (turned = true))
   for (let i = 0; i <= SPARE_STREAMS; i++) await alice.links.openChannel(bob.agentId, signalOf())
   assert.equal(turned, false)
 })
 
-test('a channel that stays in use does not keep its place among the spare streams', LIMIT, async (t) => {
+test('a channel in use does not count as a spare stream', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(bob)
   await alice.links.link(bob.agentId, signalOf())
   await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
-  // The handshake's own stream comes first.
+  // The first channel uses the handshake stream.
   const taken = [await alice.links.openChannel(bob.agentId, signalOf()), await alice.links.openChannel(bob.agentId, signalOf())]
   assert.equal(await ask(taken[1]!, 'long'), 'long')
   await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS + 1)
   assert.ok(taken.every(({ closed }) => !closed))
 })
 
-test('the side that was called uses the same link for its own channels', LIMIT, async (t) => {
+test('the responder uses the same link for its own channels', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(alice)
   await alice.links.link(bob.agentId, signalOf())
@@ -99,7 +99,7 @@ test('the side that was called uses the same link for its own channels', LIMIT, 
   assert.equal(bob.counters.get('links_opened'), 1)
 })
 
-test('many callers at once share one handshake', LIMIT, async (t) => {
+test('many callers at the same time share one handshake', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(bob)
   const answers = await Promise.all(
@@ -118,7 +118,7 @@ test('many callers at once share one handshake', LIMIT, async (t) => {
   await until(() => bob.links.list()[0]?.channels === 0 && alice.links.list()[0]?.channels === 0)
 })
 
-test('a decision that rejects the peer ends its channels and its connection at once', LIMIT, async (t) => {
+test('when bob blocks alice, her channels and links end at once', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(bob)
   const channel = await alice.links.openChannel(bob.agentId, signalOf())
@@ -130,12 +130,12 @@ test('a decision that rejects the peer ends its channels and its connection at o
   assert.equal(bob.counters.get('links_rejected'), 1)
 })
 
-test('an agent that our own rules reject is not spoken to', LIMIT, async (t) => {
+test('a channel to an agent that is blocked in the own contacts is refused', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   await alice.contacts.setTrust(bob.agentId, 'blocked')
   await assert.rejects(alice.links.openChannel(bob.agentId, signalOf()), (error) => {
     assert.ok(isAppError(error, 'peer_rejected'))
-    // It is said here why, and not where the other side is.
+    // The error on this machine gives the reason.
     assert.match(error.message, /^agent \w{8} is blocked in your contacts \(reject_blocked\)$/)
     assert.equal(error.data['next'], `Try: x0x contacts trust ${bob.agentId} trusted`)
     return true
@@ -143,7 +143,7 @@ test('an agent that our own rules reject is not spoken to', LIMIT, async (t) => 
   assert.deepEqual(alice.links.list(), [])
 })
 
-test('a peer that went away and came back is linked anew', LIMIT, async (t) => {
+test('a peer that stopped and started again is linked again', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(bob)
   await ask(await alice.links.openChannel(bob.agentId, signalOf()), 'one')
@@ -162,13 +162,13 @@ test('a peer that went away and came back is linked anew', LIMIT, async (t) => {
   assert.equal(await ask(await alice.links.openChannel(bob.agentId, signalOf()), 'two'), 'two')
 })
 
-test('an agent without a known address, and our own, are told apart', LIMIT, async (t) => {
+test('an agent without an address is unreachable, and a link to the own agent is a bad request', LIMIT, async (t) => {
   const alice = await startPeer(t, { name: 'alice' })
   await assert.rejects(alice.links.link('ab'.repeat(32), signalOf()), (error) => isAppError(error, 'peer_unreachable'))
   await assert.rejects(alice.links.link(alice.agentId, signalOf()), (error) => isAppError(error, 'bad_request'))
 })
 
-test('a caller that gives up leaves the handshake to the others', LIMIT, async (t) => {
+test('a caller that gives up does not end the handshake for other callers', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   const hasty = new AbortController()
   const given = alice.links.link(bob.agentId, hasty.signal)
@@ -178,7 +178,7 @@ test('a caller that gives up leaves the handshake to the others', LIMIT, async (
   assert.equal((await patient).agentId, bob.agentId)
 })
 
-test('strangers that hold every handshake open do not keep a known machine out', LIMIT, async (t) => {
+test('unlisted machines with open handshakes do not keep a known machine out', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   const strangers = await Promise.all(
     Array.from({ length: MAX_UNLISTED_HANDSHAKES_PER_ADDRESS + 2 }, (_, i) => startPeer(t, { name: `s${i}` })),
@@ -194,7 +194,7 @@ test('strangers that hold every handshake open do not keep a known machine out',
   for (const frames of held) frames.abort(new Error('done'))
 })
 
-test('revocations travel to the peer as a link opens', LIMIT, async (t) => {
+test('revocations are sent to the peer when a link opens', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   const { signRevocation } = await import('../../src/trust/revocations.ts')
   const statement = await signRevocation(bob.signer, 'cd'.repeat(32), Date.now())
@@ -204,7 +204,7 @@ test('revocations travel to the peer as a link opens', LIMIT, async (t) => {
   assert.equal(alice.links.list().length, 1)
 })
 
-test('an old link is renewed by its opener, and ends when its last channel does', LIMIT, async (t) => {
+test('an old link is renewed by its opener, and ends with its last channel', LIMIT, async (t) => {
   const clock = new ManualClock()
   const [alice, bob] = [await startPeer(t, { name: 'alice', clock }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'trusted')
@@ -212,7 +212,7 @@ test('an old link is renewed by its opener, and ends when its last channel does'
   echo(bob)
   const old = await alice.links.openChannel(bob.agentId, signalOf())
   assert.equal(await ask(old, 'before'), 'before')
-  // Their greetings have a time limit by the same clock.
+  // The greetings of spare streams have a time limit on the same clock.
   await until(() => alice.counters.get('streams_opened') === SPARE_STREAMS)
   await clock.advance(LINK_RENEW_MS)
   await until(() => alice.counters.get('links_opened') === 2)
@@ -226,14 +226,14 @@ test('an old link is renewed by its opener, and ends when its last channel does'
   assert.equal(await ask(await alice.links.openChannel(bob.agentId, signalOf()), 'on'), 'on')
 })
 
-/** Of all connections the one with the link: a stream on another is refused. */
+/** The connection that carries the link. A stream on another connection would be refused. */
 const linkConnection = async (from: Peer, to: Peer): Promise<MeshConnection> => {
   const link = await from.links.link(to.agentId, signalOf())
   assert.ok(link instanceof OpenLink)
   return link.connection
 }
 
-test('a stream that names no link of its connection is refused', LIMIT, async (t) => {
+test('a stream that names an unknown link of its connection is refused', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   const connection = await linkConnection(alice, bob)
   const stream = await connection.openStream(DM_PROTOCOL, signalOf())
@@ -244,7 +244,7 @@ test('a stream that names no link of its connection is refused', LIMIT, async (t
   assert.equal(bob.counters.get('streams_refused'), 1)
 })
 
-test('a stream without any link on its connection gets no greeting', LIMIT, async (t) => {
+test('a stream on a connection without a link gets no greeting', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   const stream = await (await connect(alice, bob)).openStream(DM_PROTOCOL, signalOf())
   const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })
@@ -252,7 +252,7 @@ test('a stream without any link on its connection gets no greeting', LIMIT, asyn
   assert.equal(bob.counters.get('streams_refused'), 1)
 })
 
-test('streams left unused are bounded: the oldest make room', LIMIT, async (t) => {
+test('unused incoming streams are limited, and the oldest make room', LIMIT, async (t) => {
   const [alice, bob] = await pair(t)
   echo(bob)
   const connection = await linkConnection(alice, bob)

@@ -16,7 +16,7 @@ const LIMIT = { timeout: 30_000 }
 const soon = (): AbortSignal => AbortSignal.timeout(20_000)
 const hello = { content_type: 'text/plain', payload: Buffer.from('hello') }
 
-test('a message reaches a listener of a contact and comes back as a receipt', LIMIT, async (t) => {
+test('a message reaches a listener of a contact, and the sender gets a receipt', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'known')
@@ -37,7 +37,7 @@ test('a message reaches a listener of a contact and comes back as a receipt', LI
   assert.equal(alice.counters.get('links_opened'), 1)
 })
 
-test('a receipt says when nobody listens, and when the sender is not trusted', LIMIT, async (t) => {
+test('the receipt says that no program listens, or that the sender is not trusted', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'trusted')
   const inbox = bob.messages.subscribe()
@@ -50,7 +50,7 @@ test('a receipt says when nobody listens, and when the sender is not trusted', L
   assert.equal(bob.counters.get('messages_without_listener'), 1)
 })
 
-test('a message to ourselves needs no network', LIMIT, async (t) => {
+test('a message to the own agent needs no network', LIMIT, async (t) => {
   const alice = await startPeer(t, { name: 'alice' })
   const inbox = alice.messages.subscribe()
   assert.equal((await alice.messages.send(alice.agentId, hello, soon())).outcome, 'delivered')
@@ -60,7 +60,7 @@ test('a message to ourselves needs no network', LIMIT, async (t) => {
   assert.equal(events.length, 1)
 })
 
-test('a body with a prefix of nobody is counted and dropped, and its channel goes on', LIMIT, async (t) => {
+test('a body with an unknown prefix is counted and dropped, and its channel stays open', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted')
@@ -73,7 +73,7 @@ test('a body with a prefix of nobody is counted and dropped, and its channel goe
   assert.equal(bob.counters.get('unknown_prefix'), 2)
 })
 
-test('a body that its room cannot read ends that channel alone', LIMIT, async (t) => {
+test('a body that cannot be decoded ends only its own channel', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted')
@@ -87,7 +87,7 @@ test('a body that its room cannot read ends that channel alone', LIMIT, async (t
   assert.ok((await answered).length > 12)
 })
 
-test('more revocations than a link may bring end the channel', LIMIT, async (t) => {
+test('more revocations than a link may carry end the channel', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'trusted')
   const channel = await alice.links.openChannel(bob.agentId, soon())
@@ -100,7 +100,7 @@ test('more revocations than a link may bring end the channel', LIMIT, async (t) 
   assert.equal(bob.counters.get('revocations_received'), 1)
 })
 
-test('who has stopped waiting when the channel is there sends nothing on it, and waits for nothing', LIMIT, async () => {
+test('a message that is aborted while its channel opens is not sent, and the channel is closed', LIMIT, async () => {
   const over = new AbortController()
   const done: string[] = []
   const channel = { send: () => done.push('sent') > 0, close: async () => void done.push('closed') } as unknown as DmChannel

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { NonceSupply, NONCE_BATCH } from '../../src/links/stream-pool.ts'
 
-test('nonces are asked for in batches, ahead of need, and a refusal is the taker’s to see', async () => {
+test('nonces are minted in batches ahead of use, and a refusal reaches the caller that takes one', async () => {
   const calls: number[] = []
   const dropped: number[] = []
   let refuse = false

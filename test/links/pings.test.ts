@@ -10,7 +10,7 @@ import { until } from '../support/processes.ts'
 const LIMIT = { timeout: 30_000 }
 const soon = (): AbortSignal => AbortSignal.timeout(20_000)
 
-test('an accepted agent is answered, up to its rate; a stranger is not, whatever it sends behind', LIMIT, async (t) => {
+test('pings of an accepted agent are answered up to a rate, and pings of an unlisted agent are ignored', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'known')
   const refused = { code: 'peer_rejected', message: /^the agent was reached but does not answer/ }
@@ -26,7 +26,7 @@ test('an accepted agent is answered, up to its rate; a stranger is not, whatever
   assert.ok(answered >= PING_BURST - 1 && answered < 2 * PING_BURST, `${answered} answered`)
 })
 
-test('a second ping on one stream, and a foreign answer, are no answer', LIMIT, async (t) => {
+test('only the first ping of a stream is answered, and an unexpected pong is dropped', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'known')
   await introduce(bob, alice, 'known')
@@ -39,7 +39,7 @@ test('a second ping on one stream, and a foreign answer, are no answer', LIMIT, 
   for (let at = 0; at < 5; at++) channel.send(newRequestId(), ping)
   assert.equal(await closed.promise, null)
   assert.equal(heard, 1)
-  // A pong that nobody asked for is a body for nobody.
+  // A pong without a ping counts as an unknown prefix.
   const stray = await alice.links.openChannel(bob.agentId, soon())
   stray.send(newRequestId(), Buffer.concat([PONG_PREFIX, directPong.encode({ program_version: 'x', received_at_ms: 1 })]))
   await until(() => bob.counters.get('unknown_prefix') === 1)

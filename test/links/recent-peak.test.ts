@@ -5,7 +5,7 @@ import { RecentPeak } from '../../src/links/stream-pool.ts'
 import { PEAK_MS } from '../../src/protocol/limits/wire.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 
-test('a peak is remembered for one to two windows, and the next smaller one takes its place', async () => {
+test('a peak counts for one to two time windows, and then the next smaller one counts', async () => {
   const clock = new ManualClock()
   const peak = new RecentPeak({ clock })
   assert.equal(peak.value, 0)
@@ -22,7 +22,7 @@ test('a peak is remembered for one to two windows, and the next smaller one take
   assert.equal(peak.value, 0)
 })
 
-test('a long silence forgets everything', async () => {
+test('a long silence resets the peak', async () => {
   const clock = new ManualClock()
   const peak = new RecentPeak({ clock })
   peak.record(9)

@@ -13,7 +13,7 @@ import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 60_000 }
 
-/** Two peers that trust each other; bob answers every exec body with itself, and only alice dials. */
+/** Two peers that trust each other. Bob echoes every exec body, and only alice dials. */
 const pair = async (t: Parameters<typeof startPeer>[0]) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'trusted')
@@ -38,7 +38,7 @@ const cut = async (alice: Peer, bob: Peer): Promise<void> => {
   await until(() => alice.links.list().length === 0 && bob.links.list().length === 0)
 }
 
-test('a lost connection is made again, with one handshake for all who wait, and the first rides on its stream', LIMIT, async (t) => {
+test('a lost connection is made again with one handshake for all waiting callers', LIMIT, async (t) => {
   const { alice, bob, to } = await pair(t)
   await cut(alice, bob)
   const channels = await Promise.all(Array.from({ length: 20 }, async () => alice.links.reopenChannel(to, false, signalOf())))
@@ -46,13 +46,13 @@ test('a lost connection is made again, with one handshake for all who wait, and 
   assert.deepEqual([alice.counters.get('links_opened'), alice.links.list()[0]?.channels], [2, 20])
 })
 
-test('a link that lives is used as it is', LIMIT, async (t) => {
+test('an open link is used again without a new handshake', LIMIT, async (t) => {
   const { alice, to } = await pair(t)
   await answered(await alice.links.reopenChannel(to, false, signalOf()))
   assert.equal(alice.counters.get('links_opened'), 1)
 })
 
-test('a connection that fell silent is given up for a new one; a fresh one is believed in', LIMIT, async (t) => {
+test('a silent connection is replaced by a new one, and a fresh connection is kept', LIMIT, async (t) => {
   const { alice, to } = await pair(t)
   const [old] = alice.node.connections()
   await until(() => old?.quiet === true)
@@ -62,7 +62,7 @@ test('a connection that fell silent is given up for a new one; a fresh one is be
   assert.equal(alice.counters.get('links_opened'), 2)
 })
 
-test('a connection that fell silent stays for as long as no other stands', LIMIT, async (t) => {
+test('a silent connection stays open until another one exists', LIMIT, async (t) => {
   const { alice, to } = await pair(t)
   const [old] = alice.node.connections()
   await until(() => old?.quiet === true)
@@ -74,7 +74,7 @@ test('a connection that fell silent stays for as long as no other stands', LIMIT
   await answered(await alice.links.reopenChannel(to, false, signalOf()))
 })
 
-test('another machine of the agent, and another agent on the machine, are not reached', LIMIT, async (t) => {
+test('another machine of the agent and another agent on the machine are refused', LIMIT, async (t) => {
   const { alice, bob, to } = await pair(t)
   const elsewhere = alice.links.reopenChannel({ ...to, machineId: 'ab'.repeat(32) }, false, signalOf())
   await assert.rejects(elsewhere, (error) => isAppError(error, 'peer_unreachable'))
@@ -83,7 +83,7 @@ test('another machine of the agent, and another agent on the machine, are not re
   await assert.rejects(somebody, (error) => isAppError(error, 'peer_rejected'))
 })
 
-test('who stops waiting is let go at once', LIMIT, async (t) => {
+test('a caller that stops waiting gets its error at once', LIMIT, async (t) => {
   const { alice, bob, to } = await pair(t)
   await cut(alice, bob)
   const reason = new AppError('timeout', 'too long')
@@ -93,7 +93,7 @@ test('who stops waiting is let go at once', LIMIT, async (t) => {
   await assert.rejects(late, reason)
 })
 
-test('a machine whose address takes a connection and says nothing is one that did not answer in time', LIMIT, async (t) => {
+test('a machine that accepts connections but never answers causes a timeout or is unreachable', LIMIT, async (t) => {
   const { alice, bob, to } = await pair(t)
   const port = Number(bob.node.addresses()[0]!.split('/')[4])
   await bob.stop()
@@ -112,7 +112,7 @@ test('a machine whose address takes a connection and says nothing is one that di
   assert.ok(sockets.length > 0)
 })
 
-test('who has stopped waiting before it asks gives no connection up', LIMIT, async (t) => {
+test('a caller that stopped waiting before the call does not end the connection', LIMIT, async (t) => {
   const { alice, to } = await pair(t)
   const [old] = alice.node.connections()
   await until(() => old?.quiet === true)

@@ -13,7 +13,7 @@ import { until } from '../support/processes.ts'
 
 const LIMIT = { timeout: 60_000 }
 
-/** A machine that this agent revokes, as its operator does it. */
+/** Revokes a machine of this agent with an operator proof, and returns its ID. */
 const revokeMachine = async ({ dataDir, executorClient }: Peer): Promise<MachineId> => {
   const { machineId } = newParty().machine
   const key = decodeOperatorKey(await readFile(join(dataDir, OPERATOR_KEY_FILE), 'latin1'))
@@ -28,13 +28,13 @@ const links = (peer: Peer): number => peer.counters.get('links_opened')
 const knows = async (peer: Peer, { agentId }: Peer, machine: MachineId): Promise<void> =>
   until(() => peer.revocations.isRevoked(agentId, machine))
 
-/** This list has come, and the executor has judged it. */
+/** Waits until the executor has processed this number of revocation lists. */
 const heard = async (peer: Peer, lists: number): Promise<void> => {
   await until(() => peer.counters.get('revocations_received') === lists)
   await peer.executorClient.query('acl_status')
 }
 
-/** Alice trusts bob, to whom she is a stranger, and has said over their link that a machine of hers is revoked. */
+/** Alice trusts bob, who has not listed her. She has sent him a revocation of one of her machines. */
 const linked = async (t: TestContext): Promise<{ alice: Peer; bob: Peer; machine: MachineId }> => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'trusted')
@@ -45,18 +45,18 @@ const linked = async (t: TestContext): Promise<{ alice: Peer; bob: Peer; machine
   return { alice, bob, machine }
 }
 
-test('a peer that is trusted later, on a link that is open, says again what was not heard of it', LIMIT, async (t) => {
+test('an agent that becomes a contact during an open link sends its revocations again', LIMIT, async (t) => {
   const { alice, bob, machine } = await linked(t)
   await introduce(bob, alice, 'known')
   await knows(bob, alice, machine)
   assert.equal(links(bob), 2)
-  // One that is trusted more was heard already.
+  // At a higher trust level they are not sent again.
   await bob.contacts.setTrust(alice.agentId, 'trusted')
   await until(() => bob.links.list().every(({ decision }) => decision === 'accept'))
   assert.equal(links(bob), 2)
 })
 
-test('… once, however many links there are', LIMIT, async (t) => {
+test('for a new contact with several open links, one more link is opened for its revocations', LIMIT, async (t) => {
   const { alice, bob, machine } = await linked(t)
   await handshake(alice, bob)
   await until(() => links(bob) === 2)
@@ -66,7 +66,7 @@ test('… once, however many links there are', LIMIT, async (t) => {
   assert.deepEqual([links(bob), bob.links.list().length], [3, 3])
 })
 
-test('… over a new connection where it makes no other link on that one', LIMIT, async (t) => {
+test('if the connection accepts no further link, revocations of a new contact come over a new connection', LIMIT, async (t) => {
   const { alice, bob, machine } = await linked(t)
   for (const one of [alice, bob]) one.reconnect.stop()
   alice.node.refuses = () => true
@@ -78,7 +78,7 @@ test('… over a new connection where it makes no other link on that one', LIMIT
   await knows(bob, alice, machine)
 })
 
-test('a peer that becomes a friend while its link is open is told of others', LIMIT, async (t) => {
+test('an agent that becomes a contact during an open link receives revocations of other agents', LIMIT, async (t) => {
   const { alice, bob } = await linked(t)
   const { signer, machine } = newParty()
   const { agentId, publicKey } = signer
@@ -89,14 +89,14 @@ test('a peer that becomes a friend while its link is open is told of others', LI
   await until(() => alice.revocations.of(agentId).revoked)
 })
 
-test('revocations that could not be handed over go over another connection', LIMIT, async (t) => {
+test('revocations that could not be delivered are sent over another connection', LIMIT, async (t) => {
   const [alice, bob] = [await startPeer(t, { name: 'alice' }), await startPeer(t, { name: 'bob' })]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted')
   const machine = await revokeMachine(alice)
   const mint = bob.executorClient.mintNonces.bind(bob.executorClient)
   bob.executorClient.mintNonces = async (...args) => {
-    // Without one, no stream of the first link is greeted.
+    // Without nonces, no stream of the first link is greeted.
     if (links(bob) === 1) throw new Error('not now')
     return mint(...args)
   }

@@ -13,7 +13,7 @@ import { streamHello } from '../../src/protocol/wire/link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { settle } from '../support/scripted-peer.ts'
 
-/** A stream in memory that is greeted as soon as somebody listens. */
+/** A stream in memory that receives a greeting in the next turn of the event loop. */
 class GreetedStream {
   onData: (chunk: Uint8Array) => void = () => undefined
   onEnd: (error: Error | null) => void = () => undefined
@@ -39,7 +39,7 @@ class GreetedStream {
   }
 }
 
-test('the streams that a burst has left are let go when it is forgotten, and the next burst has them again', async () => {
+test('spare streams of a burst are closed after a while, and opened again for the next burst', async () => {
   const clock = new ManualClock()
   const streams: GreetedStream[] = []
   const openStream = async (): Promise<GreetedStream> => {
@@ -77,7 +77,7 @@ test('the streams that a burst has left are let go when it is forgotten, and the
   assert.deepEqual([open(), clock.pending], [0, 0])
 })
 
-test('a stream that is not greeted in time is given up, and its connection with it where that is quiet; one that is greeted leaves no timer', async () => {
+test('a stream not greeted in time is given up with its silent connection, and a greeted one leaves no timer', async () => {
   const clock = new ManualClock()
   let greets = true
   const given: unknown[] = []
