@@ -12,12 +12,12 @@ import { ManualClock } from '../support/manual-clock.ts'
 import { silent, until } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-test('a copy of the ACL that cannot be made anew is gone, and the log says that and no more', async (t) => {
+test('a copy of the ACL that cannot be written is deleted, with one log message for each attempt', async (t) => {
   const dir = await tempDir(t)
   const said: unknown[] = []
   const log: Logger = { ...silent, error: (_facts: unknown, text?: unknown) => void said.push(text) }
   let loaded = { bytes: Buffer.from('wide') }
-  // A name that a file may have, and whose temporary file may not.
+  // The second name is valid for a file, but too long for its temporary file.
   for (const [name, isMade] of [
     ['copy', true],
     ['c'.repeat(250), false],
@@ -37,7 +37,7 @@ test('a copy of the ACL that cannot be made anew is gone, and the log says that 
   assert.deepEqual(await readdir(dir), [])
 })
 
-test('what the copy has is what was loaded: a pipe in the place of the file holds up neither it nor a later reload', async (t) => {
+test('the copy has the text that was loaded, and a later load refuses a pipe or an oversized file', async (t) => {
   const dir = await tempDir(t)
   const [file, path] = [join(dir, 'exec-acl.toml'), join(dir, 'copy')]
   const text = '# nothing but a line\n'
@@ -53,7 +53,7 @@ test('what the copy has is what was loaded: a pipe in the place of the file hold
   await assert.rejects(loadAcl({ path: file, explicit: true }), /has more than 16777216 bytes/)
 })
 
-test('a version that could not be written is tried again, and for the last time at the stop', async (t) => {
+test('an ACL version that could not be recorded is tried again every minute and at the stop', async (t) => {
   const path = join(await tempDir(t), 'copy')
   const clock = new ManualClock()
   const loaded = { bytes: Buffer.from('narrow'), signature: { version: 5 } } as unknown as LoadedAcl

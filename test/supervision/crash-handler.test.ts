@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 
 const MODULE = fileURLToPath(new URL('../../src/cli/exit.ts', import.meta.url))
 
-/** What a process says and does after this failure. */
+/** Output of a process after this failure. */
 const after = (unhandledRejections: 'stop' | 'log', failing: string): string => {
   const code = `import { firstCrash } from ${JSON.stringify(MODULE)}
     const log = { error: (fields, text) => console.log(text) }
@@ -15,7 +15,7 @@ const after = (unhandledRejections: 'stop' | 'log', failing: string): string => 
   return spawnSync(process.execPath, ['--input-type=module', '--eval', code], { encoding: 'utf8', timeout: 30_000 }).stdout
 }
 
-test('what is thrown stops every process; a rejected promise without a handler stops those that decide', () => {
+test('an uncaught exception stops every process, and an unhandled rejection stops those set to stop', () => {
   const thrown = `setImmediate(() => { throw new Error('oh') })`
   const stray = `void Promise.reject(new Error('oh'))`
   for (const [unhandledRejections, failing] of [
@@ -28,7 +28,7 @@ test('what is thrown stops every process; a rejected promise without a handler s
   assert.equal(after('log', stray), 'a rejected promise had no handler\ngoes on\n')
 })
 
-test('a second error while all is being stopped is logged, and is not the runtime’s to end us with', () => {
+test('a second error during the stop is logged and does not end the process', () => {
   const twice = `void Promise.reject(new Error('one')); setImmediate(() => { throw new Error('two') })`
   const said = after('stop', twice).split('\n').filter(Boolean)
   assert.deepEqual(said.toSorted(), ['goes on', 'stopping after an uncaught error', 'stopping after an uncaught error', 'stops: one'])

@@ -11,7 +11,7 @@ import { NETWORK_RIGHTS } from '../../src/supervision/network-supervisor.ts'
 import { startCli, until } from '../support/mesh-of-daemons.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-// The second arrangement: each half in a unit of its own, which meet on a socket.
+// The executor process and the network process run as separate units, which meet on a socket.
 
 const dist = (name: string): string => fileURLToPath(new URL(`../../dist/${name}`, import.meta.url))
 const [EXECUTOR, NETWORK] = [dist('x0xd.mjs'), dist('x0xd-network.mjs')]
@@ -32,7 +32,7 @@ const placeOf = async (t: TestContext): Promise<Place> => {
   return { dir, socket, flags: ['--data-dir', dir, '--executor-socket', socket] }
 }
 
-/** Ended with the test. */
+/** Starts a process that ends with the test. */
 const started = (t: TestContext, file: string, argv: readonly string[]): ChildProcess => {
   const child = spawn(file, argv, { stdio: ['ignore', 'pipe', 'pipe'] })
   const exited = once(child, 'exit')
@@ -62,7 +62,7 @@ const ended = async (child: ChildProcess): Promise<number | null> => {
   return child.exitCode
 }
 
-test('a network half that others start connects to the executor, one at a time, and may come again', async (t) => {
+test('the executor accepts one externally started network process at a time, and another after it ends', async (t) => {
   const place = await placeOf(t)
   const executor = started(t, process.execPath, [EXECUTOR, ...place.flags])
   const [line] = (await once(executor.stdout!, 'data')) as [Buffer]
@@ -90,7 +90,7 @@ test('a network half that others start connects to the executor, one at a time, 
   assert.equal(await ended(last), 0, 'it ends with the executor, in peace')
 })
 
-test('where others could reach its socket the executor does not start, and takes nothing away', async (t) => {
+test('the executor does not start if other users could reach its socket, and creates no file there', async (t) => {
   const { dir, socket, flags } = await placeOf(t)
   const open = join(dir, 'open')
   await mkdir(open)
@@ -104,7 +104,7 @@ test('where others could reach its socket the executor does not start, and takes
   assert.deepEqual(await readdir(open), [])
 })
 
-test('the network half speaks to no socket that may be of another user', async (t) => {
+test('the network process connects to no socket that may belong to another user', async (t) => {
   const made = await placeOf(t)
   const shared = join(made.dir, '..', 'shared')
   await mkdir(shared)
@@ -131,7 +131,7 @@ test('the network half speaks to no socket that may be of another user', async (
   assert.equal(connections, 0)
 })
 
-test('the network half ends at once when its executor is killed, and says how it is started', async (t) => {
+test('the network process ends when its executor is killed, and its usage error says how to start it', async (t) => {
   const place = await placeOf(t)
   const executor = started(t, process.execPath, [EXECUTOR, ...place.flags])
   await once(executor.stdout!, 'data')
@@ -144,7 +144,7 @@ test('the network half ends at once when its executor is killed, and says how it
   assert.match(stderr, /^x0xd-network: .*x0xd, which starts it\. To start it separately: node x0xd-network\.mjs --executor SOCKET/)
 })
 
-test('the executor takes the socket that systemd made', { skip: hasActivate ? false : 'needs systemd-socket-activate' }, async (t) => {
+test('the executor uses the socket that systemd created', { skip: hasActivate ? false : 'needs systemd-socket-activate' }, async (t) => {
   const place = await placeOf(t)
   const activate = started(t, 'systemd-socket-activate', ['-l', place.socket, process.execPath, EXECUTOR, ...place.flags])
   await until('systemd listens', async () => (await stat(place.socket).catch(() => null))?.isSocket() ?? false)

@@ -29,7 +29,7 @@ import { tempDir } from '../support/temp-dir.ts'
 
 const one = { kind: 'run', id: '1', who: 'alice', argv: ['sleep', '9'] } as const
 
-/** A daemon with one piece of work. */
+/** A daemon with one running command. */
 const daemonIn = async (t: TestContext) => {
   const dir = await tempDir(t)
   const part = { isDraining: false, work: workListOf([one]) as WorkList | null, drain: (on: boolean) => void (part.isDraining = on) }
@@ -76,7 +76,7 @@ test('a drain lasts until the work has ended, and then the daemon is replaced', 
   assert.deepEqual([events.at(-1), replaced(), part.isDraining], [{ type: 'ending', total: 0, work: [] }, 1, true])
 })
 
-test('a client that leaves cancels the drain, and only one drains at a time', async (t) => {
+test('a client that disconnects cancels its drain, and only one client drains at a time', async (t) => {
   const { part, path, replaced } = await daemonIn(t)
   const { socket, events } = await ask(t, path, DRAIN)
   await until('it drains', () => events.length > 0)
@@ -90,7 +90,7 @@ test('a client that leaves cancels the drain, and only one drains at a time', as
   assert.deepEqual([third.events.at(-1), replaced()], [{ type: 'ending', total: 1, work: [one] }, 1])
 })
 
-test('whatever is written to the socket, only a valid request drains', async (t) => {
+test('only a valid request on the socket starts a drain', async (t) => {
   const { part, path, replaced } = await daemonIn(t)
   const bad = fc.oneof(
     fc.uint8Array({ maxLength: 600 }).map((bytes) => Buffer.concat([bytes, Buffer.from('\n')])),
@@ -114,7 +114,7 @@ test('whatever is written to the socket, only a valid request drains', async (t)
   assert.deepEqual([part.isDraining, replaced()], [false, 0])
 })
 
-test('no other user can open the socket', { skip: process.geteuid?.() !== 0 && 'needs root' }, async (t) => {
+test('other users cannot open the handover socket', { skip: process.geteuid?.() !== 0 && 'needs root' }, async (t) => {
   const { dir, path } = await daemonIn(t)
   assert.equal((await stat(path)).mode & 0o777, 0o600)
   await chmod(dir, 0o755)
@@ -122,7 +122,7 @@ test('no other user can open the socket', { skip: process.geteuid?.() !== 0 && '
   assert.equal(asOtherUser(['-e', script]).status, 3)
 })
 
-test('a daemon starts if it cannot listen, and says so', async (t) => {
+test('a daemon starts even if it cannot listen on the handover socket, and logs a warning', async (t) => {
   const dir = await tempDir(t)
   const path = join(dir, 'x'.repeat(200), 'handover.sock')
   await mkdir(join(dir, 'x'.repeat(200)))
@@ -138,7 +138,7 @@ test('a daemon starts if it cannot listen, and says so', async (t) => {
   assert.equal(warned.length, 2)
 })
 
-test('a list of work has bounds, and shows no control character of a requester', () => {
+test('a list of work is limited in size, and contains no control characters from a requester', () => {
   const many = workListOf(Array.from({ length: 200 }, () => one))
   assert.deepEqual([many.total, many.work.length], [200, MAX_WORK_LISTED])
   assert.equal(joinedWork([many, many]).total, 400)

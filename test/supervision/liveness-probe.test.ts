@@ -7,14 +7,14 @@ import { ManualClock } from '../support/manual-clock.ts'
 
 const PATIENCE_MS = 3_000
 
-test('who answers is let be, however late; of who does not it is said once, and later that nothing helped', async () => {
+test('a late answer is accepted, a hung process is reported once, and a longer silence is beyond help', async () => {
   const clock = new ManualClock()
   let [open, hung] = [Promise.withResolvers<void>(), 0]
   const ask = async (): Promise<void> => open.promise
   const pulse = new LivenessProbe({ clock }, { patienceMs: PATIENCE_MS, ask, onHung: () => (hung += 1) })
   pulse.start()
   for (let round = 0; round < 5; round++) {
-    // Asked, and two questions more that would be missed.
+    // The first interval sends a probe, and two more count as missed.
     await clock.advance(PATIENCE_MS)
     open.resolve()
     await nextTurn()

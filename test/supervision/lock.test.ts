@@ -26,12 +26,12 @@ const inNamespaces = { skip: namespaces ? false : 'needs root and PID namespaces
 
 interface Holder {
   readonly child: ChildProcess
-  /** `held`, or why not. */
+  /** `held`, or the reason why not. */
   take(): Promise<string>
   give(): void
 }
 
-/** Another process, started by `wrapper`. */
+/** Another process that can take the lock, started through `wrapper`. */
 const holder = (t: TestContext, dir: string, wrapper: readonly string[] = []): Holder => {
   const argv = [...wrapper, process.execPath, HOLDER, dir]
   const child = spawn(argv[0]!, argv.slice(1), { stdio: ['pipe', 'pipe', 'inherit'] })
@@ -44,14 +44,14 @@ const holder = (t: TestContext, dir: string, wrapper: readonly string[] = []): H
   return { child, take, give: () => child.stdin.write('stop\n') }
 }
 
-/** Ends the holder of the directory, which tells nothing about its runs. */
+/** Ends the daemon that holds the directory, without any report about its runs. */
 const endingIn = (dir: string, exec_acl: string, exec_acl_explicit: boolean) => async (): Promise<void> => {
   const told = { onProgress: async () => undefined, onEnding: async () => undefined }
   const lock = await replaceHolder({ acl_signers: [], exec_acl, exec_acl_explicit, paths: pathsIn(dir), drainMs: 0, ...told }, systemClock)
   await lock?.stop()
 }
 
-test('the second daemon on a data directory is told who holds it, until that gives it back', async (t) => {
+test('a second daemon on a data directory is refused with the pid of the first until that releases it', async (t) => {
   const dir = await tempDir(t)
   const [first, second] = [holder(t, dir), holder(t, dir)]
   assert.equal(await first.take(), 'held')
@@ -67,7 +67,7 @@ test('the second daemon on a data directory is told who holds it, until that giv
   assert.equal((await stat(join(dir, 'daemon.lock'))).size, 0)
 })
 
-test('one that is to make way is asked to, and waited for; not where the ACL is not valid, or nobody knows who it is', async (t) => {
+test('a replacement stops the holder, but not if the ACL is invalid or the holder cannot be identified', async (t) => {
   const dir = await tempDir(t)
   const { child, take } = holder(t, dir)
   const exec_acl = join(dir, 'exec-acl.toml')
@@ -93,7 +93,7 @@ test('one that is to make way is asked to, and waited for; not where the ACL is 
   await end()
 })
 
-test('one that ends before it can be asked to make way has made way; one that may not be asked is named', async (t) => {
+test('a holder that ends before the signal counts as replaced, and one that cannot be signalled is named', async (t) => {
   const dir = await tempDir(t)
   const { child, take } = holder(t, dir)
   const exec_acl = join(dir, 'exec-acl.toml')
@@ -116,7 +116,7 @@ test('one that ends before it can be asked to make way has made way; one that ma
   assert.deepEqual(await gone, [null, 'SIGKILL'])
 })
 
-test('a daemon that is killed has no lock any more, at once', async (t) => {
+test('the lock of a killed daemon is released at once', async (t) => {
   const dir = await tempDir(t)
   for (let round = 0; round < 5; round++) {
     const { child, take } = holder(t, dir)
@@ -128,9 +128,9 @@ test('a daemon that is killed has no lock any more, at once', async (t) => {
   }
 })
 
-test('one that is dead and that its parent never waits for holds nothing', { skip: process.platform !== 'linux' }, async (t) => {
+test('a zombie process holds no lock', { skip: process.platform !== 'linux' }, async (t) => {
   const dir = await tempDir(t)
-  // The child of the shell becomes that of a program that never waits.
+  // The holder becomes the child of a program that never waits for it.
   const script = `${process.execPath} ${HOLDER} ${dir} <&3 & exec sleep 600`
   const parent = spawn('sh', ['-c', script], { stdio: ['ignore', 'pipe', 'inherit', 'pipe'], detached: true })
   t.after(() => process.kill(-parent.pid!, 'SIGKILL'))
@@ -143,7 +143,7 @@ test('one that is dead and that its parent never waits for holds nothing', { ski
   assert.equal(await holder(t, dir).take(), 'held')
 })
 
-test('it keeps out who is in another PID namespace, in both directions', inNamespaces, async (t) => {
+test('the lock works across PID namespaces in both directions', inNamespaces, async (t) => {
   const dir = await tempDir(t)
   const [here, there] = [holder(t, dir), holder(t, dir, ['unshare', '--pid', '--fork', '--kill-child', '--mount-proc'])]
   assert.equal(await here.take(), 'held')
@@ -154,7 +154,7 @@ test('it keeps out who is in another PID namespace, in both directions', inNames
   assert.match(await here.take(), /in use by a daemon of another container or host/)
 })
 
-test('of many that start at once exactly one goes on, every time', async (t) => {
+test('exactly one of several daemons that start at the same time gets the lock', async (t) => {
   const dir = await tempDir(t)
   const starters = Array.from({ length: 4 }, () => holder(t, dir))
   for (let round = 0; round < 15; round++) {
@@ -166,7 +166,7 @@ test('of many that start at once exactly one goes on, every time', async (t) => 
   }
 })
 
-test('who only looks neither takes the lock nor its holder’s', async (t) => {
+test('an inspection of the lock neither takes it nor affects its holder', async (t) => {
   const dir = await tempDir(t)
   assert.deepEqual(await inspectLock(pathsIn(dir)), { kind: 'free' })
   const lock = new DataDirLock(pathsIn(dir))
@@ -182,7 +182,7 @@ test('who only looks neither takes the lock nor its holder’s', async (t) => {
   )
 })
 
-test('who may not look cannot tell', { skip: IS_ROOT ? false : 'needs root' }, async (t) => {
+test('an inspection by a user without access to the lock gives the result unknown', { skip: IS_ROOT ? false : 'needs root' }, async (t) => {
   const dir = await tempDir(t)
   const lock = new DataDirLock(pathsIn(dir))
   await lock.start()
@@ -205,7 +205,7 @@ test('who may not look cannot tell', { skip: IS_ROOT ? false : 'needs root' }, a
   )
 })
 
-test('where locks do not reach, a daemon of another container that answers on the socket has the directory', async (t) => {
+test('if locks do not work across containers, a daemon that answers on the socket keeps the directory', async (t) => {
   const dir = await tempDir(t)
   const paths = pathsIn(dir)
   await writeFile(paths.pid, '1 5 1 00112233 00112233\n')
@@ -223,7 +223,7 @@ test('where locks do not reach, a daemon of another container that answers on th
   await lock.stop()
 })
 
-test('a socket on which a service manager listens says nothing about a daemon that another container had', async (t) => {
+test('a socket of a service manager does not count as a daemon of another container', async (t) => {
   const dir = await tempDir(t)
   const { apiSocket, pid, lock } = pathsIn(dir)
   const server = createServer((socket) => socket.destroy())
@@ -238,7 +238,7 @@ test('a socket on which a service manager listens says nothing about a daemon th
   await ours.stop()
 })
 
-test('whoever removes the lock’s file lets no second daemon in beside one that answers', async (t) => {
+test('a deleted lock file lets no second daemon start while the first one answers', async (t) => {
   const dir = await tempDir(t)
   const [first, second] = [holder(t, dir), holder(t, dir)]
   assert.equal(await first.take(), 'held')
@@ -253,7 +253,7 @@ test('whoever removes the lock’s file lets no second daemon in beside one that
   assert.equal(await second.take(), 'held')
 })
 
-test('what stands in the place of the lock and is no file is named', async (t) => {
+test('an object at the lock path that is not a file is named in the error', async (t) => {
   const paths = pathsIn(await tempDir(t))
   await mkdir(paths.lock)
   const refused = new DataDirLock({ ...paths, apiSocket: null }).start()

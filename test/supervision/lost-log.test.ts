@@ -21,9 +21,9 @@ import { tempDir } from '../support/temp-dir.ts'
 const LINUX = { skip: process.platform !== 'linux' && 'the shell makes these descriptors by /proc and mkfifo' }
 const PIPE_FILLED = Buffer.alloc(1024 * 1024, 'filler\n')
 
-/** How a program is started so that its log can be lost, and how that happens. */
+/** The shell line that starts a program with a certain log, and the function that makes this log fail. */
 interface Log {
-  /** What a shell does; `"$@"` is the program. */
+  /** A shell line in which `"$@"` is the program. */
   readonly shell: string
   lose(): Promise<void> | void
 }
@@ -52,22 +52,22 @@ const LOSSES: Readonly<Record<string, (t: TestContext) => Promise<Log | string>>
     const fd = openSync(path, constants.O_RDWR)
     return { shell: `exec "$@" 2>${path}`, lose: () => closeSync(fd) }
   },
-  'is a pipe that nobody reads': async (t) => {
+  'is a pipe that is not read': async (t) => {
     const path = await fifo(t)
     const fd = openSync(path, constants.O_RDWR | constants.O_NONBLOCK)
     t.after(() => closeSync(fd))
     return { shell: `exec "$@" 2>${path}`, lose: () => void writeSync(fd, PIPE_FILLED) }
   },
-  'was its terminal, which is gone': async () => {
+  'was its controlling terminal, which has closed': async () => {
     const { master, shell } = terminal()
     return { shell, lose: () => closeSync(master) }
   },
-  // Not that of its session, so that no SIGHUP comes.
-  'is a terminal that is gone': async () => {
+  // This terminal is not that of the session, so no SIGHUP arrives.
+  'is another terminal, which has closed': async () => {
     const { master, pty } = terminal()
     return { shell: `exec ${master}>&-; exec setsid "$@" 2>${pty}`, lose: () => closeSync(master) }
   },
-  'is a terminal that shows nothing more': async (t) => {
+  'is a terminal that accepts no more output': async (t) => {
     const { master, shell, pty } = terminal()
     t.after(() => closeSync(master))
     const own = openSync(pty, constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
@@ -82,7 +82,7 @@ const LOSSES: Readonly<Record<string, (t: TestContext) => Promise<Log | string>>
   },
 }
 
-/** A terminal of its own for a program: of its session, its input and its log. */
+/** Creates a terminal that becomes the controlling terminal, the input and the log of a program. */
 const terminal = (): { readonly master: number; readonly shell: string; readonly pty: string } => {
   const loaded = loadPty()
   assert.ok('native' in loaded)
@@ -104,7 +104,7 @@ const reloads = async (daemon: TestDaemon): Promise<void> => {
   await daemon.ok('contacts', 'list')
 }
 
-test('a daemon goes on without its log, and so do its runs', LINUX, async (t) => {
+test('a daemon and its runs continue without its log', LINUX, async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const go = join(await tempDir(t), 'go')
@@ -136,22 +136,22 @@ test('a daemon goes on without its log, and so do its runs', LINUX, async (t) =>
 const REXD = join(import.meta.dirname, '../../deploy/bin/rexd.mjs')
 const X0X = join(import.meta.dirname, '../../deploy/bin/x0x.cjs')
 
-/** Sends a line that none of the programs understands, so that it has something to log, and waits until it has read it. */
+/** Sends an invalid line, which each of the programs logs, and waits until it is read. */
 const disturb = async (socket: string): Promise<void> => {
   const client = connect(socket).on('error', () => undefined)
   client.resume().end('no line of this protocol\n')
   await once(client, 'close')
 }
 
-/** Waits for what a program prints. */
+/** Waits until the program prints a match. */
 const watch = (output: Readable) => {
   let said = ''
   output.on('data', (part: Buffer) => (said += part.toString()))
   return async (wanted: RegExp): Promise<RegExpExecArray> => until(`it prints ${wanted}`, () => wanted.exec(said))
 }
 
-for (const what of ['is a full device', 'is a pipe that nobody reads']) {
-  test(`x0x desk whose log ${what} goes on`, LINUX, async (t) => {
+for (const what of ['is a full device', 'is a pipe that is not read']) {
+  test(`x0x desk continues if its log ${what}`, LINUX, async (t) => {
     const log = (await LOSSES[what]!(t)) as Log
     const dir = join(await tempDir(t), 'data')
     await mkdir(dir, { mode: 0o700 })
@@ -166,7 +166,7 @@ for (const what of ['is a full device', 'is a pipe that nobody reads']) {
     assert.deepEqual(await ended, [143, null])
   })
 
-  test(`x0x mcp whose log ${what} goes on until its input ends`, LINUX, async (t) => {
+  test(`x0x mcp continues until its input ends if its log ${what}`, LINUX, async (t) => {
     const log = (await LOSSES[what]!(t)) as Log
     const place = await mcpPlace(t)
     await writeFile(place.config, `[server]\nlog_level = "debug"\n${readFileSync(place.config, 'utf8')}`, { mode: 0o600 })
@@ -188,7 +188,7 @@ for (const what of ['is a full device', 'is a pipe that nobody reads']) {
     assert.deepEqual(await ended, [0, null])
   })
 
-  test(`rexd whose log ${what} goes on, on standard input and over HTTP`, LINUX, async (t) => {
+  test(`rexd continues on standard input and over HTTP if its log ${what}`, LINUX, async (t) => {
     const place = await rexdPlace(t, { server: 'log_level = "debug"' })
     const start = async (flag: string) => {
       const log = (await LOSSES[what]!(t)) as Log
@@ -220,12 +220,17 @@ for (const what of ['is a full device', 'is a pipe that nobody reads']) {
   })
 }
 
-for (const what of ['is a full device', 'is a pipe whose reader has left', 'is a pipe that nobody reads', 'is a terminal that is gone'])
+for (const what of [
+  'is a full device',
+  'is a pipe whose reader has left',
+  'is a pipe that is not read',
+  'is another terminal, which has closed',
+])
   for (const [output, redirection] of [
     ['screen', '>'],
     ['standard error', '2>'],
   ])
-    test(`a console whose ${output} ${what} goes on`, LINUX, async (t) => {
+    test(`a console continues if its ${output} ${what}`, LINUX, async (t) => {
       const log = (await LOSSES[what]!(t)) as Log
       const place = await ConsolePlace.make(t)
       const shell = log.shell.replaceAll('2>', redirection!)

@@ -16,7 +16,7 @@ const asRoot = { skip: IS_ROOT ? false : 'needs root' }
 const hasAcls = IS_ROOT && spawnSync('setfacl', ['--version']).status === 0
 const quiet = ['--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
 
-test('code inside the network half can start nothing, read no key, write nothing and load no native code', async (t) => {
+test('code in the network process cannot start programs, read or write files, or load native code', async (t) => {
   const dir = await tempDir(t)
   const key = join(dir, 'agent.key')
   await writeFile(key, 'secret')
@@ -50,7 +50,7 @@ console.log(JSON.stringify(outcome))`
   for (const [name, code] of Object.entries(outcome)) assert.match(code, /^ERR_(ACCESS_DENIED|DLOPEN_DISABLED)$/, name)
 })
 
-test('the network half runs with exactly those rights, without an environment, and as another user where it can', async (t) => {
+test('the network process has only its defined rights, an empty environment, and another user if possible', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const daemon = mesh.add('alice')
@@ -75,7 +75,7 @@ test('the network half runs with exactly those rights, without an environment, a
   assert.match(doctor.stdout, new RegExp(`ok {4}processes +executor pid ${daemon.pid} as root; network pid ${pid} as (?!root)`))
 })
 
-test('the API listens on the socket that the executor made: its path and its mode are the executor’s', async (t) => {
+test('the API listens on the socket of the executor, with the mode and owner that the executor set', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const daemon = mesh.add('alice', { flags: ['--config', join(mesh.root, 'shared.toml')] })
@@ -87,7 +87,7 @@ test('the API listens on the socket that the executor made: its path and its mod
   assert.equal(socket.uid, process.geteuid?.())
 })
 
-test('network_user = NAME: that user, if there is one; another name of root or nobody is refused, with the remedy', asRoot, async (t) => {
+test('network_user selects an existing user, and a missing user is refused with the command to create it', asRoot, async (t) => {
   const nobody = networkUserOf('nobody', '/d')
   assert.equal(nobody?.name, 'nobody')
   assert.equal(networkUserOf('root', '/d'), null)
@@ -100,7 +100,7 @@ test('network_user = NAME: that user, if there is one; another name of root or n
   assert.match(refused.stderr, /no user no-such-user; create it with: useradd/)
 })
 
-test('without the setting and without a user x0x it is a number that nobody has, the same at each start', asRoot, () => {
+test('without a user x0x, the network process gets an unused user ID that is the same at each start', asRoot, () => {
   const [first, again, other] = ['/var/lib/a', '/var/lib/a', '/var/lib/b'].map((dir) => networkUserOf(null, dir))
   assert.deepEqual(first, again)
   if (first?.name === 'x0x') return
@@ -108,7 +108,7 @@ test('without the setting and without a user x0x it is a number that nobody has,
   assert.ok(first !== null && first !== undefined && first.uid >= 60_578 && first.uid < 61_184)
 })
 
-test('who is not root cannot name another user', asRoot, () => {
+test('only root can name another network user', asRoot, () => {
   const code = `import { networkUserOf } from ${JSON.stringify(join(import.meta.dirname, '../../src/supervision/network-user.ts'))}
     process.setuid(65534)
     console.log(networkUserOf(null, '/d'), networkUserOf('nobody', '/d'))
@@ -117,7 +117,7 @@ test('who is not root cannot name another user', asRoot, () => {
   assert.match(stdout, /^null null\nbad_config .*only root can/, stderr)
 })
 
-test('a runtime that the network user may not execute is named with the remedy by a start, --check and --doctor', asRoot, async (t) => {
+test('a start, --check and --doctor report a runtime that the network user cannot execute, with the fix', asRoot, async (t) => {
   const dir = await tempDir(t)
   const runtime = join(dir, 'node')
   await copyFile(process.execPath, runtime)
@@ -135,7 +135,7 @@ test('a runtime that the network user may not execute is named with the remedy b
   assert.doesNotMatch(run('--check').stdout, /network user/)
 })
 
-test('a network user who could read a key of the executor is refused', asRoot, async (t) => {
+test('a network user that can read a key of the executor is refused', asRoot, async (t) => {
   const key = join(await tempDir(t), 'operator.key')
   await writeFile(key, 'x', { mode: 0o640 })
   await chown(key, 0, 65_534)
@@ -151,7 +151,7 @@ test('a network user who could read a key of the executor is refused', asRoot, a
 })
 
 test(
-  'a network user whom an access control list lets read a key of the executor is refused',
+  'a network user that can read a key through a file access control list is refused',
   { skip: hasAcls ? false : 'needs root and setfacl' },
   async (t) => {
     const dir = await tempDir(t)
@@ -166,12 +166,12 @@ test(
       code: 'loose_permissions',
       message: /nobody, the user of the network process, can read .*operator\.key/,
     })
-    // One that is for somebody else.
+    // The entry has no effect for other users.
     await checkUnreadable([key], { name: null, uid: 60_999, gid: 60_999 })
   },
 )
 
-test('who examines as a user of whom nobody knows the group keeps none of root', asRoot, async (t) => {
+test('the doctor drops the groups of root when it becomes a user whose group is unknown', asRoot, async (t) => {
   const dir = await tempDir(t)
   await chown(dir, 60_998, 0)
   const code = `import { examinerOf } from ${JSON.stringify(join(import.meta.dirname, '../../src/doctor/examiner.ts'))}
@@ -183,13 +183,13 @@ test('who examines as a user of whom nobody knows the group keeps none of root',
 const hasSetpriv = IS_ROOT && spawnSync('setpriv', ['--version']).status === 0
 
 test(
-  'a root who may become nobody else is told what to do, and nothing is left',
+  'a root user that cannot change users gets the next step, and no runtime files are left',
   { skip: hasSetpriv ? false : 'needs root and setpriv' },
   async (t) => {
     const dir = join(await tempDir(t), 'data')
     const daemon = fileURLToPath(new URL('../../dist/x0xd.mjs', import.meta.url))
     const argv = ['--bounding-set=-setuid,-setgid', process.execPath, daemon, '--data-dir', dir, ...quiet]
-    // Where the group may read a key, it is tried as that user first.
+    // If the group may read a key, the access is tested as that user first.
     for (const X0X_SHARE_WITH_GROUP of ['false', 'true']) {
       const env = { ...process.env, X0X_MDNS: 'false', X0X_SHARE_WITH_GROUP }
       const { status, stderr } = spawnSync('setpriv', argv, { encoding: 'utf8', timeout: 30_000, env })

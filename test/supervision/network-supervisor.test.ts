@@ -13,7 +13,7 @@ import { supervisorIn } from '../support/early-network.ts'
 import { isRunning, processesNaming, until } from '../support/mesh-of-daemons.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-// The network process that is started before the executor.
+// The network process starts before the executor.
 
 const TIMEOUT = { timeout: 60_000 }
 const [NO_EXECUTOR, NO_SETTINGS] = [{} as Executor, {} as NetworkSettings]
@@ -24,7 +24,7 @@ const pidIn = async (dir: string): Promise<number> =>
     return text !== '' && Number(text.split(' ')[0])
   })
 
-test('it starts without an executor, no client finds it, and a stop leaves neither it nor a file', TIMEOUT, async (t) => {
+test('the network process starts without an executor, stays hidden from clients, and leaves no file at a stop', TIMEOUT, async (t) => {
   const dir = await tempDir(t)
   const supervisor = supervisorIn(dir)
   supervisor.startAhead()
@@ -37,7 +37,7 @@ test('it starts without an executor, no client finds it, and a stop leaves neith
   await supervisor.stop()
 })
 
-test('a stop during its start waits for that, and leaves neither it nor a file', TIMEOUT, async (t) => {
+test('a stop during the start waits for it, and leaves no process and no file', TIMEOUT, async (t) => {
   const dir = await tempDir(t)
   const supervisor = supervisorIn(dir)
   supervisor.startAhead()
@@ -46,7 +46,7 @@ test('a stop during its start waits for that, and leaves neither it nor a file',
   assert.deepEqual(await readdir(dir), [])
 })
 
-test('what keeps it from starting is said when it should serve', TIMEOUT, async (t) => {
+test('an error of the early start is reported when the network process has to serve', TIMEOUT, async (t) => {
   const dir = await tempDir(t)
   const socket = join(dir, 'api.sock')
   await writeFile(socket, '')
@@ -58,7 +58,7 @@ test('what keeps it from starting is said when it should serve', TIMEOUT, async 
   assert.deepEqual(await readdir(dir), ['api.sock'])
 })
 
-test('that it died meanwhile is said when it should serve', TIMEOUT, async (t) => {
+test('an early death of the network process is reported when it has to serve', TIMEOUT, async (t) => {
   const dir = await tempDir(t)
   const supervisor = supervisorIn(dir)
   supervisor.startAhead()
@@ -71,7 +71,7 @@ test('that it died meanwhile is said when it should serve', TIMEOUT, async (t) =
   assert.deepEqual(await readdir(dir), [])
 })
 
-test('it ends with the process that started it, also where that is killed before it serves', TIMEOUT, async (t) => {
+test('the network process ends when its starter is killed, even before it serves', TIMEOUT, async (t) => {
   const dir = await tempDir(t)
   const program = fileURLToPath(new URL('../support/early-network.ts', import.meta.url))
   const starter = spawn(process.execPath, [program, dir], { stdio: ['ignore', 'ignore', 'inherit'] })

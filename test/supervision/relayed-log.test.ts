@@ -28,7 +28,7 @@ const relayed = async (chunks: readonly Uint8Array[], clock = new ManualClock())
 
 const parse = (lines: readonly string[]): Line[] => lines.map((line) => JSON.parse(line) as Line)
 
-test('a line of JSON keeps what it says, but not who says it; anything else becomes a message', async () => {
+test('a JSON line keeps its fields except name and pid, and any other line becomes a message', async () => {
   const text = '{"level":"warn","name":"x0xd","pid":1,"msg":"far"}\n\nnot JSON\n[1]\nthe last has no end'
   const lines = parse(await relayed([Buffer.from(text)]))
   assert.deepEqual(lines[0], { level: 'warn', name: 'half', pid: 7, msg: 'far' })
@@ -38,7 +38,7 @@ test('a line of JSON keeps what it says, but not who says it; anything else beco
   )
 })
 
-test("for systemd's journal each has the priority of its level, and no time", async () => {
+test("for systemd's journal, each line has the priority of its level and no time", async () => {
   const stream = new PassThrough()
   const lines: string[] = []
   relayLog(stream, { clock: new ManualClock() }, { name: 'half', pid: 7, write: (line) => lines.push(line), journald: true })
@@ -51,7 +51,7 @@ test("for systemd's journal each has the priority of its level, and no time", as
   ])
 })
 
-test('lines beyond the rate are dropped, counted, and told when there is room again', async () => {
+test('lines above the rate are dropped, and their number is logged when there is room again', async () => {
   const clock = new ManualClock()
   const stream = new PassThrough()
   const lines: string[] = []
@@ -75,13 +75,13 @@ test('lines beyond the rate are dropped, counted, and told when there is room ag
   assert.equal(lines.length, RELAYED_LINES_BURST + 2 + RELAYED_LINES_PER_SECOND - 1)
 })
 
-test('whoever writes without end is read no faster than a log may be', async () => {
+test('a process that writes without end is read only as fast as its log may grow', async () => {
   const clock = new ManualClock()
   let read = 0
   const endless = new Readable({
     read() {
       read += 64 * 1024
-      // As much as this, and it is not bounded.
+      // Stops after this amount, in case the reader is not limited.
       this.push(read > 64 * RELAYED_BYTES.burst ? null : Buffer.alloc(64 * 1024, '\n'))
     },
   })
@@ -93,7 +93,7 @@ test('whoever writes without end is read no faster than a log may be', async () 
     }
     return read
   }
-  // And what a stream holds for who reads it.
+  // Bytes that the stream buffers in addition.
   const held = 4 * 64 * 1024
   const first = await settled()
   assert.ok(first >= RELAYED_BYTES.burst && first <= RELAYED_BYTES.burst + held, `${first}`)
@@ -105,7 +105,7 @@ test('whoever writes without end is read no faster than a log may be', async () 
   endless.destroy()
 })
 
-test('whatever comes, in whatever pieces: each line is one object of JSON that names its process, is bounded and shows no control character', async () => {
+test('for any input, each relayed line is bounded JSON with the process name and without control characters', async () => {
   const bytes = fc.oneof(
     fc.uint8Array({ maxLength: 64 }),
     fc.string({ unit: 'binary' }).map((text) => new TextEncoder().encode(`${text}\n`)),

@@ -7,7 +7,7 @@ import { ServiceManager } from '../../src/supervision/service-manager.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { silent } from '../support/processes.ts'
 
-test('a storm of signals is one reload after the other, and ends with one that began behind the last signal', async (t) => {
+test('many signals cause one reload after the other, and the last one begins after the last signal', async (t) => {
   const before = process.listeners('SIGHUP')
   t.after(() => process.listeners('SIGHUP').forEach((one) => before.includes(one) || process.off('SIGHUP', one)))
   const signal = (): boolean => process.emit('SIGHUP', 'SIGHUP')

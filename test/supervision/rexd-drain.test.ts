@@ -13,7 +13,7 @@ import { until } from '../support/mesh-of-daemons.ts'
 import { rexdBeside } from '../support/rexd-beside.ts'
 import { RpcRefused, post } from '../support/rexd-callers.ts'
 
-test('REXD drains on the word of its daemon, and reports each change', async () => {
+test('REXD drains when its daemon says so, and reports each change of its work', async () => {
   const [stdin, stdout] = [new PassThrough(), new PassThrough()]
   const clock = new ManualClock()
   let work = workListOf([{ kind: 'rexd', id: '1', who: 'a', argv: ['make'] }])
@@ -38,7 +38,7 @@ test('REXD drains on the word of its daemon, and reports each change', async () 
   assert.deepEqual([words, lines()], [[true, false], []])
 })
 
-test('a line of REXD is a list of work, nothing, or refused', () => {
+test('a line from REXD is a valid list of work, ignored or refused', () => {
   fc.assert(
     fc.property(fc.string({ unit: 'binary' }), (text) => {
       assert.equal(workIn(`x${text}`), null)
@@ -51,7 +51,7 @@ test('a line of REXD is a list of work, nothing, or refused', () => {
   )
 })
 
-test('a draining daemon waits for the commands of REXD, and lets it refuse others', { timeout: 60_000 }, async (t) => {
+test('a draining daemon waits for commands of REXD, which refuses new ones', { timeout: 60_000 }, async (t) => {
   const { daemon, reached, root } = await rexdBeside(t)
   Object.assign(daemon.options, { flags: ['--drain-timeout', '60'] })
   await daemon.start()

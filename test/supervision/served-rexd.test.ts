@@ -13,14 +13,14 @@ import { answers, rexdBeside, startPrograms, type RexdBeside } from '../support/
 import { ask, connect, post, refusedSocket } from '../support/rexd-callers.ts'
 import { gone } from '../support/rexd-server.ts'
 
-// REXD in x0xd: a process of its own beside both halves. Real daemons, real children.
+// REXD runs as a separate process of x0xd. The tests use real daemons and real children.
 
 const TIMEOUT = { timeout: 60_000 }
 const NOBODY = { jsonrpc: '2.0', id: 1, method: 'session.info', params: { session_id: 'none' } }
 const IS_ROOT = process.geteuid?.() === 0
 const quiet = ['--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
 
-test('without rexd_config there is no REXD: no process, no line, nothing that listens', TIMEOUT, async (t) => {
+test('without rexd_config, no REXD process starts, and the output does not mention it', TIMEOUT, async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const daemon = mesh.add('alice')
@@ -38,7 +38,7 @@ test('without rexd_config there is no REXD: no process, no line, nothing that li
   assert.doesNotMatch(stdout, /rexd/i)
 })
 
-test('with it POST /rpc and /ws are there, for who has the token, and for no foreign Host and no page', TIMEOUT, async (t) => {
+test('REXD serves HTTP and WebSocket to clients with its token, and refuses foreign hosts and pages', TIMEOUT, async (t) => {
   const { daemon, reached, pid } = await rexdBeside(t, { listen: '127.0.0.1:0' })
   await daemon.start()
   const server = await reached()
@@ -64,7 +64,7 @@ test('with it POST /rpc and /ws are there, for who has the token, and for no for
   assert.match(stdout, new RegExp(`ok {4}REXD +pid ${await pid()} as `))
 })
 
-test('of x0xd REXD gets the data directory and what pass_env names, and nothing else of its environment', TIMEOUT, async (t) => {
+test('REXD gets the data directory and the variables of pass_env, and no other variables of x0xd', TIMEOUT, async (t) => {
   const { daemon, pid } = await rexdBeside(t, { security: 'pass_env = ["GREETING"]' })
   Object.assign(daemon.options, { env: { GREETING: 'hello', UNASKED: 'secret' } })
   await daemon.start()
@@ -74,13 +74,13 @@ test('of x0xd REXD gets the data directory and what pass_env names, and nothing 
   assert.ok(environment.includes('GREETING=hello') && environment.includes(`X0X_DATA_DIR=${daemon.dir}`))
 })
 
-/** The sockets and pipes that a process holds. */
+/** The sockets and pipes that a process has open. */
 const channelsOf = async (pid: number): Promise<string[]> => {
   const targets = await Promise.all((await readdir(`/proc/${pid}/fd`)).map(async (fd) => readlink(`/proc/${pid}/fd/${fd}`).catch(() => '')))
   return targets.filter((target) => /^(socket|pipe):/.test(target))
 }
 
-/** What code inside a network half gets at, run as such a half is, and as its user. */
+/** Runs code with the rights and the user of this network process. Returns what it can read and the answer of the socket. */
 const fromNetworkHalf = async (networkPid: number, files: readonly string[], socket: string): Promise<Record<string, string>> => {
   const status = await readFile(`/proc/${networkPid}/status`, 'utf8')
   const [uid, gid] = ['Uid', 'Gid'].map((name) => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1]))
@@ -103,13 +103,13 @@ process.exit()`
   return JSON.parse(stdout) as Record<string, string>
 }
 
-test('a captured network half has no way to REXD: no descriptor of it, no file, and no answer without the token', TIMEOUT, async (t) => {
+test('a captured network process has no descriptor or file of REXD, and gets no answer without the token', TIMEOUT, async (t) => {
   const { daemon, mesh, pid, config, tokenFile } = await rexdBeside(t)
   await daemon.start()
   const network = await daemon.networkPid()
   const [its, ours] = [await channelsOf(network), new Set(await channelsOf(await pid()))]
   assert.ok(its.length > 3 && ours.size > 3)
-  // But standard error, which all of them have of x0xd.
+  // They may share only standard error, which x0xd passes to all of them.
   assert.deepEqual(
     its.filter((one) => ours.has(one)),
     [],
@@ -120,11 +120,11 @@ test('a captured network half has no way to REXD: no descriptor of it, no file, 
   }
   const { asked, ...files } = await fromNetworkHalf(network, [tokenFile, config], join(mesh.root, 'sock', 'rexd.sock'))
   assert.deepEqual(files, { [tokenFile]: 'ERR_ACCESS_DENIED', [config]: 'ERR_ACCESS_DENIED' })
-  // As another user it does not even get there.
+  // As another user, it cannot even open the socket.
   assert.match(asked ?? '', /^(401|EACCES)$/)
 })
 
-/** A run of the daemon's own, which says `after` once it is told to. */
+/** Starts a run of the daemon itself, which prints `after` once `goOn` is called. */
 const startOwnRun = async ({ daemon, mesh }: RexdBeside) => {
   const marker = join(mesh.root, 'marker')
   const ticker = await mesh.program('ticker', `echo ready\nwhile [ ! -e ${marker} ]; do sleep 0.05; done\necho after`)
@@ -136,7 +136,7 @@ const startOwnRun = async ({ daemon, mesh }: RexdBeside) => {
   return { running, goOn: async () => writeFile(marker, '') }
 }
 
-test("REXD killed: its programs end, another comes, and a run of the daemon's own goes on through it", TIMEOUT, async (t) => {
+test('after REXD is killed, its programs end, a new REXD starts, and a run of the daemon continues', TIMEOUT, async (t) => {
   const beside = await rexdBeside(t)
   const { daemon, reached, pid, another } = beside
   const { running, goOn } = await startOwnRun(beside)
@@ -153,7 +153,7 @@ test("REXD killed: its programs end, another comes, and a run of the daemon's ow
   assert.match(await daemon.log(), /"how":"SIGKILL","again_in_ms":100,"msg":"rexd ended; the executor continues, and restarts it"/)
 })
 
-test('a stop of x0xd ends REXD and its programs, and leaves no socket and no word of it', TIMEOUT, async (t) => {
+test('a stop of x0xd ends REXD and its programs, and leaves no socket and no log message', TIMEOUT, async (t) => {
   const beside = await rexdBeside(t)
   const { daemon, mesh, reached, pid, dir } = beside
   await daemon.start()
@@ -168,7 +168,7 @@ test('a stop of x0xd ends REXD and its programs, and leaves no socket and no wor
   assert.equal(await daemon.log(), '')
 })
 
-test('SIGKILL of x0xd ends REXD and its programs; one that hangs is ended by the next start', TIMEOUT, async (t) => {
+test('after SIGKILL of x0xd, REXD and its programs end, and the next start ends a hung REXD', TIMEOUT, async (t) => {
   const beside = await rexdBeside(t)
   const { daemon, reached, pid } = beside
   await daemon.start()
@@ -187,7 +187,7 @@ test('SIGKILL of x0xd ends REXD and its programs; one that hangs is ended by the
   assert.equal(await daemon.log(), '', 'nothing had to be tried twice')
 })
 
-test('a configuration of REXD that is wrong keeps x0xd from starting, and --check and --doctor name it', TIMEOUT, async (t) => {
+test('an invalid REXD configuration prevents the start of x0xd, and --check and --doctor name the line', TIMEOUT, async (t) => {
   const { daemon, config } = await rexdBeside(t)
   const good = await readFile(config, 'utf8')
   for (const [text, line, said] of [
@@ -209,7 +209,7 @@ test('a configuration of REXD that is wrong keeps x0xd from starting, and --chec
       )
     }
   }
-  // Who is asked about commands decides with a key that stands here.
+  // The data directory holds the operator key, which decides about approvals.
   await writeFile(join(daemon.dir, 'config.toml'), `rexd_config = "${config}"\n`)
   await writeFile(config, `${good}\n[tools.exec]\n[[security.allowed_roots]]\npath = ${JSON.stringify(daemon.dir)}\n`)
   for (const mode of [[], ['--check'], ['--doctor']]) {
@@ -220,7 +220,7 @@ test('a configuration of REXD that is wrong keeps x0xd from starting, and --chec
   assert.deepEqual(await readdir(daemon.dir), ['config.toml'], 'it was refused before anything was made')
 })
 
-test('a port in use: x0xd serves the mesh without REXD and says so, and REXD comes when the port is free', TIMEOUT, async (t) => {
+test('with its port in use, REXD waits while x0xd serves the mesh, and starts when the port is free', TIMEOUT, async (t) => {
   const holder = createServer().listen(0, '127.0.0.1')
   await once(holder, 'listening')
   const { port } = holder.address() as AddressInfo

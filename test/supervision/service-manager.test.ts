@@ -12,11 +12,11 @@ import { certificate, withoutOpenssl } from '../support/certificates.ts'
 import { tempDir } from '../support/temp-dir.ts'
 import { connect as connectTls } from 'node:tls'
 
-// What a service manager is told, over a real socket of datagrams, which the runtime itself has not.
+// The messages go over a real datagram socket, which Node.js does not offer.
 
 const dist = (name: string): string => fileURLToPath(new URL(`../../dist/${name}`, import.meta.url))
 const TIMEOUT = { timeout: 60_000 }
-/** What one command of any machine would be beyond an ACL that allows none. */
+/** An entry that allows more than an ACL without entries. */
 const WIDER = `[[exec.allow]]
 agent_id = "${'a1'.repeat(32)}"
 machine_id = "${'b2'.repeat(32)}"
@@ -25,7 +25,7 @@ argv = ["true"]
 `
 
 test(
-  'a daemon says when it serves, is heard in time, says what became of a reload, and starts a hung half again',
+  'the daemon reports readiness, watchdog and reload results, and restarts a hung network process',
   { ...needsPerl, ...TIMEOUT },
   async (t) => {
     const dir = await tempDir(t)
@@ -50,7 +50,7 @@ test(
     )
     const networkPid = async (): Promise<string> => (await readFile(join(dir, 'network.pid'), 'utf8')).split(' ')[0]!
     let now = await networkPid()
-    // The second hangs before it listens.
+    // The second process hangs before it listens.
     for (const which of ['second', 'third']) {
       const before = now
       process.kill(Number(before), 'SIGSTOP')
@@ -66,7 +66,7 @@ test(
 )
 
 test(
-  `rexd takes certificates anew, and keeps those it has where the new ones cannot be used${withoutOpenssl}`,
+  `rexd reloads its certificates, and keeps the old ones if the new ones cannot be used${withoutOpenssl}`,
   { skip: withoutOpenssl !== '' || needsPerl.skip || false, ...TIMEOUT },
   async (t) => {
     const dir = await tempDir(t)

@@ -23,7 +23,7 @@ const [X0X, X0XD, REXD, REXEC] = ['x0x.cjs', 'x0xd.mjs', 'rexd.mjs', 'rexec.cjs'
   string,
 ]
 
-/** The file description of this descriptor, which our children share, is non-blocking. */
+/** Whether the file description of this descriptor, which the children share, is non-blocking. */
 const isNonBlocking = (fd: number): boolean => {
   const flags = /^flags:\s+(\d+)/m.exec(readFileSync(`/proc/self/fdinfo/${fd}`, 'utf8'))?.[1] ?? '0'
   return (parseInt(flags, 8) & constants.O_NONBLOCK) !== 0
@@ -31,7 +31,7 @@ const isNonBlocking = (fd: number): boolean => {
 
 interface Shared {
   readonly path: string
-  /** Of both ends, as `program 0<>pipe` of a shell; also that of each child. */
+  /** Both ends of the pipe, as with `program 0<>pipe` in a shell. Each child gets this descriptor. */
   readonly fd: number
   text(): string
 }
@@ -64,7 +64,7 @@ const stayBlocking = (pipes: readonly Shared[], when: string): void =>
     when,
   )
 
-/** Fills the pipe; answers whether something was read since. */
+/** Fills the pipe. The returned function says whether a reader has made room since then. */
 const fill = (t: TestContext, { path }: Shared): (() => boolean) => {
   const fd = openSync(path, constants.O_WRONLY | constants.O_NONBLOCK)
   t.after(() => closeSync(fd))
@@ -79,7 +79,7 @@ const fill = (t: TestContext, { path }: Shared): (() => boolean) => {
   return add
 }
 
-/** Starts it with three shared pipes, waits until it has printed this or, without that, read its input, and looks at the pipes while it runs and after it was killed. */
+/** Starts a program with three shared pipes, waits for its output or input, and checks the pipes before and after SIGKILL. */
 const looksAt = async (
   t: TestContext,
   argv: readonly string[],
@@ -114,7 +114,7 @@ test('x0xd, x0x mcp, rexd --stdio, x0x desk and a console leave shared pipes blo
   await looksAt(t, [REXEC, '--start-host', '--plain'], /listening/)
 })
 
-test('x0x exec, a fan-out and other commands leave shared pipes blocking, and a neighbour loses nothing', LINUX, async (t) => {
+test('x0x exec and a fan-out leave shared pipes blocking, and another writer to the pipe loses no line', LINUX, async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const [daemon, other] = [mesh.add('web'), mesh.add('db')]
@@ -152,7 +152,7 @@ test('rexec leaves shared pipes blocking while it reads its input', LINUX, async
   await looksAt(t, [REXEC, '--whoami', 'Codex', '--dir', place.dir, '--read-stdin', '--', 'cat'], null, { more: place.env })
 })
 
-test('a reader that has left still ends the command with 141', LINUX, async (t) => {
+test('a command whose reader has left ends with 141, or with 0 if it was faster', LINUX, async (t) => {
   const { status } = spawnSync('bash', ['-c', `"$@" | true; exit \${PIPESTATUS[0]}`, 'bash', process.execPath, X0X, 'help'], {
     env: { ...cleanEnvironment(), HOME: await tempDir(t) },
   })
@@ -161,33 +161,29 @@ test('a reader that has left still ends the command with 141', LINUX, async (t) 
 
 const AS_ROOT = { skip: process.geteuid?.() !== 0 && 'needs root, to start a program as another user', timeout: 60_000 }
 
-test(
-  'a daemon whose pipes are of another user does not wait for their readers, and leaves them blocking when it ends',
-  AS_ROOT,
-  async (t) => {
-    const place = await mkdtemp(join(tmpdir(), 'x0x-test-'))
-    t.after(async () => rm(place, { recursive: true, force: true }))
-    await chmod(place, 0o755)
-    for (const name of ['x0xd.mjs', 'x0xd.cjs', 'x0xd-network.mjs']) await copyFile(join(DIST, name), join(place, name))
-    const data = join(place, 'data')
-    await mkdir(data, { mode: 0o700 })
-    await chown(data, NOBODY.uid, NOBODY.gid)
-    const pipes = await withPipes(t)
-    for (const { path } of pipes) await chmod(path, 0o600)
-    fill(t, pipes[2])
-    const argv = [join(place, 'x0xd.mjs'), '--data-dir', data, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
-    const env = { X0X_MDNS: 'false', X0X_LOG_LEVEL: 'debug' }
-    const child = spawn('/proc/self/exe', argv, { ...NOBODY, stdio: pipes.map(({ fd }) => fd), env, cwd: '/' })
-    t.after(() => child.kill('SIGKILL'))
-    const ended = once(child, 'exit')
-    await until('it is ready', () => pipes[1].text().includes(' ready: '))
-    child.kill('SIGTERM')
-    assert.deepEqual(await ended, [0, null])
-    stayBlocking(pipes, 'after its end')
-  },
-)
+test('a daemon with pipes of another user ends without waiting for readers, and leaves the pipes blocking', AS_ROOT, async (t) => {
+  const place = await mkdtemp(join(tmpdir(), 'x0x-test-'))
+  t.after(async () => rm(place, { recursive: true, force: true }))
+  await chmod(place, 0o755)
+  for (const name of ['x0xd.mjs', 'x0xd.cjs', 'x0xd-network.mjs']) await copyFile(join(DIST, name), join(place, name))
+  const data = join(place, 'data')
+  await mkdir(data, { mode: 0o700 })
+  await chown(data, NOBODY.uid, NOBODY.gid)
+  const pipes = await withPipes(t)
+  for (const { path } of pipes) await chmod(path, 0o600)
+  fill(t, pipes[2])
+  const argv = [join(place, 'x0xd.mjs'), '--data-dir', data, '--api-port', '0', '--listen', '/ip4/127.0.0.1/tcp/0']
+  const env = { X0X_MDNS: 'false', X0X_LOG_LEVEL: 'debug' }
+  const child = spawn('/proc/self/exe', argv, { ...NOBODY, stdio: pipes.map(({ fd }) => fd), env, cwd: '/' })
+  t.after(() => child.kill('SIGKILL'))
+  const ended = once(child, 'exit')
+  await until('it is ready', () => pipes[1].text().includes(' ready: '))
+  child.kill('SIGTERM')
+  assert.deepEqual(await ended, [0, null])
+  stayBlocking(pipes, 'after its end')
+})
 
-test('without /proc a command prints all that it has, and leaves its pipe blocking', AS_ROOT, async (t) => {
+test('without /proc, a command prints its whole output and leaves its pipe blocking', AS_ROOT, async (t) => {
   const pipes = await withPipes(t)
   const hidden = 'mount -t tmpfs none /proc && exec "$@"'
   const child = spawn('unshare', ['-m', 'sh', '-c', hidden, 'sh', process.execPath, join(DIST, 'x0x.cjs'), 'help'], {

@@ -8,8 +8,8 @@ import { tempDir } from '../support/temp-dir.ts'
 
 const skip = process.platform !== 'linux' && 'the runtime is as fast elsewhere'
 
-test('without the native module a daemon runs commands as before, and the checks say that they start slowly', { skip }, async (t) => {
-  // Beside these bundles there are no packages.
+test('without the native module a daemon runs commands, and the checks report slow starts', { skip }, async (t) => {
+  // These bundles have no packages next to them.
   const dist = join(await tempDir(t), 'dist')
   await cp(DIST, dist, { recursive: true, filter: (source) => !source.includes('packages') })
   const mesh = await MeshOfDaemons.create()
@@ -27,7 +27,7 @@ test('without the native module a daemon runs commands as before, and the checks
   }
 })
 
-test('with it, the checks say nothing of it', { skip }, async (t) => {
+test('with the native module, the doctor does not mention slow starts', { skip }, async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const alice = mesh.add('alice')

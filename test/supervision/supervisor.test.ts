@@ -11,7 +11,7 @@ import { Supervisor, type SupervisedChild } from '../../src/supervision/supervis
 import { ManualClock } from '../support/manual-clock.ts'
 import { isAlive, until } from '../support/processes.ts'
 
-// Real processes, and a clock that stands still.
+// The tests use real processes and a manual clock.
 
 const TIMEOUT = { timeout: 20_000 }
 const PATIENCE_MS = 5_000
@@ -20,7 +20,7 @@ const STOP_MS = 4_000
 interface Supervised {
   readonly supervisor: Supervisor
   readonly clock: ManualClock
-  /** What was logged, in order: a reason or a wait. */
+  /** Logged reasons and delays, in order. */
   readonly logged: { readonly msg: string; readonly err?: string; readonly how?: string; readonly again_in_ms?: number }[]
   readonly pids: number[]
   readonly pidFile: string
@@ -31,7 +31,7 @@ interface Kind {
   readonly patienceMs?: number | null
 }
 
-/** Supervises shells; `begin` fails while `command` answers null. */
+/** Supervises shells. `begin` fails while `command` returns null. */
 const supervise = async (t: TestContext, { ready, patienceMs = PATIENCE_MS }: Kind, command: () => string | null): Promise<Supervised> => {
   const [clock, pids, logged] = [new ManualClock(), [] as number[], [] as Supervised['logged']]
   const log = createLogger({ name: 'x', destination: { write: (line) => void logged.push(JSON.parse(line)) } })
@@ -42,7 +42,7 @@ const supervise = async (t: TestContext, { ready, patienceMs = PATIENCE_MS }: Ki
     if (text === null) throw new Error('no such program')
     const child = spawn('/bin/sh', ['-c', text], { stdio: ['ignore', 'pipe', 'ignore'] })
     t.after(() => child.kill('SIGKILL'))
-    // Its first output says that it is there, and that its traps are set.
+    // The first output shows that the shell runs and that its traps are set.
     if (ready !== 'fails') await once(child.stdout, 'data')
     pids.push(child.pid!)
     const ended = once(child, 'exit').then(([code, signal]) => String(signal ?? `exit ${code}`))
@@ -59,7 +59,7 @@ const supervise = async (t: TestContext, { ready, patienceMs = PATIENCE_MS }: Ki
     const stopped = supervisor.stop()
     await clock.advance(STOP_MS)
     await stopped
-    // Not before: it writes there.
+    // The directory is removed last, because the supervisor writes there until it stops.
     await rm(dir, { recursive: true })
   })
   return { supervisor, clock, logged, pids, pidFile }
@@ -67,35 +67,31 @@ const supervise = async (t: TestContext, { ready, patienceMs = PATIENCE_MS }: Ki
 
 const LIVES = 'echo; exec sleep 1000'
 
-test(
-  'the wait before one that died is started again doubles up to ten seconds, and begins anew when one has lived for a minute',
-  TIMEOUT,
-  async (t) => {
-    const { supervisor, clock, logged, pids } = await supervise(t, { ready: 'at once' }, () => LIVES)
-    const waits = (): (number | undefined)[] => logged.map(({ again_in_ms }) => again_in_ms)
-    await supervisor.start()
-    const expected = [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]
-    for (const [index, wait] of expected.entries()) {
-      process.kill(pids[index]!, 'SIGKILL')
-      await until(() => logged.length === index + 1)
-      await clock.advance(wait - 1)
-      assert.equal(pids.length, index + 1, 'not before its time')
-      await clock.advance(1)
-      await until(() => pids.length === index + 2)
-    }
-    assert.deepEqual(waits(), expected)
-    await clock.advance(60_001)
-    process.kill(pids.at(-1)!, 'SIGKILL')
-    await until(() => logged.length === expected.length + 1)
-    assert.equal(waits().at(-1), 100)
-    assert.deepEqual(
-      [...new Set(logged.map(({ how, msg }) => `${how}: ${msg}`))],
-      ['SIGKILL: it ended; the executor continues, and restarts it'],
-    )
-  },
-)
+test('the restart delay doubles up to ten seconds, and is reset after a process has lived for a minute', TIMEOUT, async (t) => {
+  const { supervisor, clock, logged, pids } = await supervise(t, { ready: 'at once' }, () => LIVES)
+  const waits = (): (number | undefined)[] => logged.map(({ again_in_ms }) => again_in_ms)
+  await supervisor.start()
+  const expected = [100, 200, 400, 800, 1_600, 3_200, 6_400, 10_000, 10_000]
+  for (const [index, wait] of expected.entries()) {
+    process.kill(pids[index]!, 'SIGKILL')
+    await until(() => logged.length === index + 1)
+    await clock.advance(wait - 1)
+    assert.equal(pids.length, index + 1, 'not before its time')
+    await clock.advance(1)
+    await until(() => pids.length === index + 2)
+  }
+  assert.deepEqual(waits(), expected)
+  await clock.advance(60_001)
+  process.kill(pids.at(-1)!, 'SIGKILL')
+  await until(() => logged.length === expected.length + 1)
+  assert.equal(waits().at(-1), 100)
+  assert.deepEqual(
+    [...new Set(logged.map(({ how, msg }) => `${how}: ${msg}`))],
+    ['SIGKILL: it ended; the executor continues, and restarts it'],
+  )
+})
 
-test('which process it is stands in its file, and nothing when it was stopped', TIMEOUT, async (t) => {
+test('the pid file names the process, and is removed at a stop', TIMEOUT, async (t) => {
   const { supervisor, clock, pids, pidFile } = await supervise(t, { ready: 'at once' }, () => LIVES)
   await supervisor.start()
   assert.match(await readFile(pidFile, 'utf8'), new RegExp(`^${pids[0]} `))
@@ -105,7 +101,7 @@ test('which process it is stands in its file, and nothing when it was stopped', 
   assert.equal(clock.pending, 0)
 })
 
-test('one that does not end when it is asked to is killed when its time is up', TIMEOUT, async (t) => {
+test('a process that ignores the stop request is killed after the time limit', TIMEOUT, async (t) => {
   const { supervisor, clock, pids, logged } = await supervise(t, { ready: 'at once' }, () => "trap '' TERM; echo; exec sleep 1000")
   await supervisor.start()
   supervisor.askToStop()
@@ -118,7 +114,7 @@ test('one that does not end when it is asked to is killed when its time is up', 
   assert.deepEqual(logged, [], 'that is no mishap')
 })
 
-test('a start goes on without one that is not ready in time, and without one that cannot be started', TIMEOUT, async (t) => {
+test('a start continues without a process that is late or cannot be started', TIMEOUT, async (t) => {
   const slow = await supervise(t, { ready: 'never' }, () => LIVES)
   const started = slow.supervisor.start()
   await until(() => slow.pids.length === 1 && slow.clock.pending > 0)
@@ -136,7 +132,7 @@ test('a start goes on without one that is not ready in time, and without one tha
   await until(() => pids.length === 1)
 })
 
-test('without patience, what keeps the first from being ready is thrown, and a stop ends it', TIMEOUT, async (t) => {
+test('without a time limit, an error of the first process fails the start', TIMEOUT, async (t) => {
   const failing = await supervise(t, { ready: 'fails', patienceMs: null }, () => LIVES)
   await assert.rejects(failing.supervisor.start(), { message: 'no port' })
   await failing.supervisor.stop()
@@ -145,7 +141,7 @@ test('without patience, what keeps the first from being ready is thrown, and a s
   await assert.rejects(missing.supervisor.start(), { message: 'no such program' })
 })
 
-test('one that cannot be written down is not left alone: it ends before another is started', TIMEOUT, async (t) => {
+test('a process whose pid file cannot be written is ended before another one is started', TIMEOUT, async (t) => {
   const { supervisor, clock, logged, pids, pidFile } = await supervise(t, { ready: 'at once' }, () => LIVES)
   await mkdir(join(pidFile, 'in the way'), { recursive: true })
   await supervisor.start()
