@@ -7,7 +7,7 @@ import { AppendedFile } from '../../src/journal/file.ts'
 import { fileHandles } from '../support/file-handles.ts'
 import { tempDir } from '../support/temp-dir.ts'
 
-test('what fails and cannot be taken back at once is taken back before the next lines', async (t) => {
+test('a failed write that could not be undone at once is removed before the next write', async (t) => {
   const directory = await tempDir(t)
   const handles = await fileHandles()
   const file = await AppendedFile.create(join(directory, 'lines'))

@@ -13,7 +13,7 @@ const reading = (cursor: JournalCursor) => async (): Promise<string[]> => {
   return lines
 }
 
-test('each complete line is read once, also over a rotation and a truncation', async (t) => {
+test('each complete line is read once, even across a rotation and a truncation', async (t) => {
   const path = join(await tempDir(t), 'log')
   await writeFile(path, 'a\nb\nc')
   const read = reading(new JournalCursor({ path, lines: 100, open: openJournal }))
@@ -31,7 +31,7 @@ test('each complete line is read once, also over a rotation and a truncation', a
   assert.deepEqual(await read(), ['x'])
 })
 
-test('the first reading has the last lines only, and one that finds too much skips the oldest', async (t) => {
+test('the first read returns only the last lines, and a read that finds too much skips the oldest', async (t) => {
   const path = join(await tempDir(t), 'log')
   await writeFile(path, '1\n2\n3\n')
   const cursor = new JournalCursor({ path, lines: 2, maxBytes: 8, open: openJournal })
@@ -39,11 +39,11 @@ test('the first reading has the last lines only, and one that finds too much ski
   assert.deepEqual(await read(), ['2', '3'])
   assert.equal(cursor.skipped, true)
   await appendFile(path, 'aaaa\nbbbb\ncccc\n')
-  // The bound lies in a line, of which the rest is read.
+  // The byte limit falls inside a line, and the rest of that line is read.
   assert.deepEqual((await read()).slice(-1), ['cccc'])
 })
 
-test('a journal that is no regular file is an error that waits for nobody', async (t) => {
+test('a journal that is not a regular file is an error and does not block', async (t) => {
   const read = reading(new JournalCursor({ path: '/dev/zero', lines: 2, open: openJournal }))
   await assert.rejects(read(), { code: 'not_found' })
   await assert.rejects(reading(new JournalCursor({ path: join(await tempDir(t), 'none'), lines: 2, open: openJournal }))(), {

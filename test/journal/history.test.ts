@@ -32,7 +32,7 @@ const begin = async (t: TestContext, path: string, signer: AgentSigner | null = 
   return { journal, clock }
 }
 
-/** Three lives, the second one killed, of three lines each. */
+/** Three daemon lifetimes of three lines each, of which the second one is killed. */
 const threeLives = async (t: TestContext, path: string, signer: AgentSigner | null = AGENT): Promise<void> => {
   for (let life = 0; life < 3; life++) {
     const { journal } = await begin(t, path, signer)
@@ -48,7 +48,7 @@ const eventsOf = async (path: string): Promise<string[]> => ((await allLinesOf(p
 interface Place {
   readonly path: string
   readonly lines: readonly string[]
-  /** The indices of the lines of each life. */
+  /** The indices of the lines of each lifetime. */
   readonly lives: readonly (readonly number[])[]
   check(lines: readonly string[], options?: VerifyOptions): Promise<VerifyReport>
 }
@@ -69,7 +69,7 @@ const history = async (t: TestContext, signer: AgentSigner | null = AGENT): Prom
 
 const kinds = ({ problems }: VerifyReport): string[] => problems.map(({ kind }) => kind)
 
-test('each life says what begins, behind which line, and that it ends; its heads are signed', async (t) => {
+test('each daemon lifetime records its beginning, the line before it and its end, and signs its heads', async (t) => {
   const { path, lives, lines } = await history(t)
   const life = ['began', 'head', 'denial', 'denial', 'denial', 'stopped']
   assert.deepEqual(await eventsOf(path), [...life, ...life.slice(0, -1), ...life])
@@ -89,7 +89,7 @@ test('each life says what begins, behind which line, and that it ends; its heads
   )
 })
 
-test('a head is signed at most each minute, and only where something is new', async (t) => {
+test('a head is signed at most once a minute, and only after new lines', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   const { journal, clock } = await begin(t, path)
   const heads = async (): Promise<number> => (await eventsOf(path)).filter((event) => event === 'head').length
@@ -112,7 +112,7 @@ test('a head is signed at most each minute, and only where something is new', as
   assert.equal(clock.pending, 0)
 })
 
-test('notes are synced by themselves after a while', async (t) => {
+test('lines that do not announce an effect are synced after a delay', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   const { journal, clock } = await begin(t, path, null)
   const { open } = await import('node:fs/promises')
@@ -129,7 +129,7 @@ test('notes are synced by themselves after a while', async (t) => {
   await journal.stop()
 })
 
-test('a life cut out, cut short or put in another place is found, signed or not', async (t) => {
+test('a lifetime that was removed, shortened or moved is detected, signed or not', async (t) => {
   for (const signer of [AGENT, null]) {
     const { lines, lives, check } = await history(t, signer)
     const part = (...which: number[]): string[] => which.flatMap((life) => lives[life]!.map((at) => lines[at]!))
@@ -151,7 +151,7 @@ test('a life cut out, cut short or put in another place is found, signed or not'
   }
 })
 
-test('whatever line is changed, removed, doubled or moved is found; only an end cut off is none, and is told', async (t) => {
+test('each changed, removed, doubled or moved line is detected, and a cut-off end shows as a missing stop', async (t) => {
   const { lines, check } = await history(t)
   const at = fc.nat(lines.length - 1)
   const change = fc.oneof(
@@ -181,7 +181,7 @@ test('whatever line is changed, removed, doubled or moved is found; only an end 
   assert.deepEqual([cut.ok, cut.heads.at(-1)?.stopped, cut.lines - cut.signed.lines], [true, false, 1])
 })
 
-test('who writes the whole journal anew without the key is found, and what nobody signed is called so', async (t) => {
+test('a journal rewritten without the key is detected, and an unsigned journal is reported as unsigned', async (t) => {
   const { check } = await history(t)
   const other = agentSignerOf(randomBytes(32))
   const forged = await history(t, other)
@@ -195,7 +195,7 @@ test('who writes the whole journal anew without the key is found, and what nobod
   assert.equal((await check(stripped)).ok, false)
 })
 
-test('one history across files, in whatever order they are given and whatever the clock says', async (t) => {
+test('one history spans several files, in any given order and with any clock', async (t) => {
   const directory = await temporaryDirectory(t)
   const path = join(directory, 'exec.log')
   const first = await begin(t, path)
@@ -203,7 +203,7 @@ test('one history across files, in whatever order they are given and whatever th
   await rename(path, `${path}.2`)
   await first.journal.append(denialEvent(2))
   await first.journal.stop()
-  // Rotated while nobody wrote: the next life finds the end in the file that was renamed.
+  // Rotated while no journal is open. The next lifetime finds the end in the renamed file.
   await rename(path, `${path}.1`)
   const second = await begin(t, path)
   second.clock.jump(-365 * 86_400_000)
@@ -219,11 +219,11 @@ test('one history across files, in whatever order they are given and whatever th
   assert.deepEqual([newest.ok, newest.signed.agents], [true, [AGENT.agentId]])
 })
 
-test('lives of several writers overlap in one file, and a line that one of them tears swallows none of another', async (t) => {
+test('lifetimes of several writers overlap in one file, and a torn line of one swallows no other line', async (t) => {
   const path = join(await temporaryDirectory(t), 'audit.log')
   const lives = await Promise.all([0, 1, 2].map(async () => begin(t, path, null)))
   for (let n = 0; n < 30; n++) await lives[n % 3]!.journal.append(denialEvent(n))
-  // Between the look at the file's end and the write.
+  // Another writer tears a line between the check of the file end and the write.
   const { JournalFile } = await import('../../src/journal/file.ts')
   const append = JournalFile.prototype.append
   const mock = t.mock.method(JournalFile.prototype, 'append', async function (this: InstanceType<typeof JournalFile>, bytes: Buffer) {
@@ -238,7 +238,7 @@ test('lives of several writers overlap in one file, and a line that one of them 
   assert.deepEqual([report.problems, report.lives, report.torn_lines], [[], 4, 1])
 })
 
-test('a line before the first of its chain is no line, so that none comes in without how a life begins', async (t) => {
+test('a line with a negative number is unreadable, so it cannot come before the start of its chain', async (t) => {
   const { lines, check } = await history(t)
   const { signer: _signer, ...line } = JSON.parse(lines[2]!) as JournalLine & { signer?: unknown }
   const forged = (n: number): string => JSON.stringify({ ...line, chain: randomUUID(), n, prev: 'a'.repeat(64) })
@@ -249,7 +249,7 @@ test('a line before the first of its chain is no line, so that none comes in wit
   }
 })
 
-test('a life that begins costs the same however many were before', () => {
+test('the cost to start a lifetime does not depend on the number of earlier ones', () => {
   let looked = 0
   class Chains extends Map<string, ChainState> {
     override values(): MapIterator<ChainState> {

@@ -31,7 +31,7 @@ import { MAX_JOURNAL_QUEUE_BYTES } from '../../src/journal/writer.ts'
 
 const unavailable = { code: 'journal_unavailable' }
 
-test('a line is in the file when its append has settled, with its head first and private to us', async (t) => {
+test('an append resolves with its line in a private file, after the opening line', async (t) => {
   const { journal, clock, path } = await openJournal(t)
   await journal.append(requestEvent(1))
   const [first = '', text = ''] = (await readFile(path, 'utf8')).split('\n')
@@ -49,7 +49,7 @@ test('a line is in the file when its append has settled, with its head first and
   assert.equal((await stat(dirname(path))).mode & 0o777, 0o700)
 })
 
-test('only what announces an effect waits for the disk; notes go with the next that does', async (t) => {
+test('only lines that announce an effect wait for the disk, and other lines are synced with them', async (t) => {
   const { journal, path } = await openJournal(t)
   const handle = await open(path, 'a')
   const sync = t.mock.method(Object.getPrototypeOf(handle) as FileHandle, 'datasync')
@@ -63,7 +63,7 @@ test('only what announces an effect waits for the disk; notes go with the next t
   assert.equal((await linesOf(path)).length, 4)
 })
 
-test('every line names the hash of the one before it, in the order of the appends', async (t) => {
+test('every line has the hash of the line before it, in the order of the appends', async (t) => {
   const { journal, path } = await openJournal(t)
   await Promise.all(Array.from({ length: 300 }, (_item, n) => journal.append(denialEvent(n))))
   const lines = (await readFile(path, 'utf8')).split('\n').slice(0, -1)
@@ -76,7 +76,7 @@ test('every line names the hash of the one before it, in the order of the append
   assert.equal(lines.length, 300)
 })
 
-test('nothing that a stranger wrote can break a line or deceive who reads it', async (t) => {
+test('text from a requester cannot break a line or deceive its reader', async (t) => {
   const { journal, path } = await openJournal(t)
   const argv = [
     'a\nb"},{"event":"exit"',
@@ -97,7 +97,7 @@ test('nothing that a stranger wrote can break a line or deceive who reads it', a
   assert.deepEqual((JSON.parse(text) as { argv: string[] }).argv, argv)
 })
 
-test('the chain goes on in the new file when the old one was renamed or deleted', async (t) => {
+test('the chain continues in the new file when the old one was renamed or deleted', async (t) => {
   const { journal, path } = await openJournal(t)
   await journal.append(denialEvent(0))
   await rename(path, `${path}.1`)
@@ -115,7 +115,7 @@ test('the chain goes on in the new file when the old one was renamed or deleted'
   )
 })
 
-test('two processes may write one file', async (t) => {
+test('two journals can write to one file at the same time', async (t) => {
   const first = await openJournal(t)
   const second = await openJournal(t, join(first.directory, 'second'), first.path)
   await Promise.all(Array.from({ length: 100 }, (_item, n) => (n % 2 ? first : second).journal.append(denialEvent(n))))
@@ -123,7 +123,7 @@ test('two processes may write one file', async (t) => {
   assert.deepEqual([report.ok, report.lines, report.chains], [true, 102, 2])
 })
 
-test('a line that a crash tore stays where it is, and the next one stands alone', async (t) => {
+test('a line torn by a crash stays, and the next line starts on its own', async (t) => {
   const first = await openJournal(t)
   await first.journal.append(denialEvent(0))
   await first.journal.stop()
@@ -137,7 +137,7 @@ test('a line that a crash tore stays where it is, and the next one stands alone'
   assert.deepEqual([report.ok, report.torn_lines, report.chains], [true, 1, 2])
 })
 
-test('a line torn by another process while we run is closed before ours', async (t) => {
+test('a line torn by another process is ended before the next line is written', async (t) => {
   const { journal, path } = await openJournal(t)
   await journal.append(denialEvent(0))
   await appendFile(path, '{"ts":"2026')
@@ -146,7 +146,7 @@ test('a line torn by another process while we run is closed before ours', async 
   assert.deepEqual([report.ok, report.lines, report.torn_lines], [true, 4, 1])
 })
 
-test('a full disk denies, tears no line for good, and is over when there is room', async (t) => {
+test('a full disk refuses lines, keeps the chain intact, and recovers when there is space', async (t) => {
   const disk = await smallDisk(t, 64)
   if (disk === null) return t.skip(NO_DISK)
   const { journal, path } = await openJournal(t, undefined, join(disk, 'exec.log'))
@@ -165,11 +165,11 @@ test('a full disk denies, tears no line for good, and is over when there is room
   assert.deepEqual([report.ok, report.chains, report.lines - report.torn_lines], [true, 1, 4])
 })
 
-test('of a batch that does not fit, the lines that went in are kept and settled, the others refused', async (t) => {
+test('if a batch does not fit, the written lines count and the others are refused', async (t) => {
   const disk = await smallDisk(t, 64)
   if (disk === null) return t.skip(NO_DISK)
   const { journal, path } = await openJournal(t, undefined, join(disk, 'exec.log'))
-  // What the floor of free space does not keep out.
+  // The limit for free space does not apply to this event.
   const change = { event: 'authority', operation: 'contact_trust', agent: null, machine: null, level: null, code: null } as const
   const results = await Promise.allSettled(Array.from({ length: 20 }, () => journal.append({ ...change, detail: 'x'.repeat(9_000) })))
   const settled = results.filter(({ status }) => status === 'fulfilled').length
@@ -179,7 +179,7 @@ test('of a batch that does not fit, the lines that went in are kept and settled,
   assert.deepEqual([report.ok, report.lines - report.torn_lines], [true, settled + 1])
 })
 
-test('a missing directory denies until it is there again', async (t) => {
+test('a missing directory refuses lines until it exists again', async (t) => {
   const { journal, path } = await openJournal(t)
   await rm(dirname(path), { recursive: true })
   await assert.rejects(journal.append(denialEvent(0)), unavailable)
@@ -189,7 +189,7 @@ test('a missing directory denies until it is there again', async (t) => {
   assert.equal((await journal.status()).writable, true)
 })
 
-test('a directory that cannot be made is no reason not to start', async (t) => {
+test('a directory that cannot be created does not prevent the start', async (t) => {
   const directory = await temporaryDirectory(t)
   await writeFile(join(directory, 'log'), 'a file in its place')
   const { journal } = await openJournal(t, directory)
@@ -199,7 +199,7 @@ test('a directory that cannot be made is no reason not to start', async (t) => {
   await journal.append(denialEvent(1))
 })
 
-test('a read-only file system denies until it can be written', async (t) => {
+test('a read-only file system refuses lines until it is writable', async (t) => {
   const disk = await smallDisk(t, 1024)
   if (disk === null) return t.skip(NO_DISK)
   const { journal } = await openJournal(t, undefined, join(disk, 'log', 'exec.log'))
@@ -222,7 +222,7 @@ test('a read-only file system denies until it can be written', async (t) => {
   await second.append(denialEvent(2))
 })
 
-test('a file that others may write, a link or a directory in its place is no journal', async (t) => {
+test('a file that others can write, a link, a directory or a pipe is not used as a journal', async (t) => {
   const { journal, path, directory } = await openJournal(t)
   await rm(path)
   await writeFile(path, '')
@@ -244,7 +244,7 @@ test('a file that others may write, a link or a directory in its place is no jou
   await journal.append(denialEvent(0))
 })
 
-test('a run may have the ID of one that has just been refused, whose mark is being taken away', async (t) => {
+test('a new run may have the ID of a run that was just refused and whose mark is being removed', async (t) => {
   const { journal, path } = await openJournal(t)
   for (let round = 0; round < 200; round++) {
     await journal.append(requestEvent(1))
@@ -254,7 +254,7 @@ test('a run may have the ID of one that has just been refused, whose mark is bei
   assert.equal((await readFile(path, 'utf8')).split('"event":"request"').length, 201)
 })
 
-test('a running run is marked until its end, and a mark that cannot be made is a denial', async (t) => {
+test('a run has a mark until its end, and is denied if the mark cannot be created', async (t) => {
   const { journal, runningDir } = await openJournal(t)
   const marks = (): Promise<string[]> => readdir(runningDir)
   await journal.append(denialEvent(0))
@@ -264,7 +264,7 @@ test('a running run is marked until its end, and a mark that cannot be made is a
   assert.equal((await marks()).length, 1)
   await assert.rejects(journal.append(requestEvent(1)), unavailable)
   await journal.append(denialEvent(1))
-  // A mark taken away would be gone when the disk has answered once more.
+  // A removed mark would be gone after the next sync.
   await journal.append(denialEvent(9))
   assert.equal((await marks()).length, 1)
   await journal.append(exitEvent(1))
@@ -283,7 +283,7 @@ test('a request that could not be written leaves no mark', async (t) => {
   assert.deepEqual(await readdir(runningDir), [])
 })
 
-test('the start after a crash closes what was running as lost, once', async (t) => {
+test('the start after a crash records active runs as lost, once', async (t) => {
   const first = await openJournal(t)
   for (const n of [1, 2]) {
     await first.journal.append(requestEvent(n))
@@ -304,14 +304,14 @@ test('the start after a crash closes what was running as lost, once', async (t) 
   assert.equal((await linesOf(first.path)).filter((line) => (line as MeshLine).event === 'lost').length, 1)
 })
 
-test('a run whose end was written when the daemon died is not lost: only its mark is taken away', async (t) => {
+test('a run whose end was written before a crash is not lost, and only its mark is removed', async (t) => {
   const first = await openJournal(t)
   for (const n of [1, 2, 3, 4]) await first.journal.append(requestEvent(n))
   const marks = await readdir(first.runningDir)
   await first.journal.append(exitEvent(1))
   await first.journal.append(denialEvent(2, 'spawn_failed'))
   await first.journal.append({ event: 'lost', ...runKey(3) })
-  // Another denial under its id is no end.
+  // A denial for another reason under this ID does not end the run.
   await first.journal.append(denialEvent(4))
   await until(async () => (await readdir(first.runningDir)).length === 1)
   for (const mark of marks) await writeFile(join(first.runningDir, mark), '')
@@ -324,7 +324,7 @@ test('a run whose end was written when the daemon died is not lost: only its mar
   )
 })
 
-test('a lost run that cannot be told now is told when the journal can be written', async (t) => {
+test('a lost run that cannot be recorded at the start is recorded once the journal is writable', async (t) => {
   const first = await openJournal(t)
   await first.journal.append(requestEvent(1))
   await first.journal.append(startedEvent(1))
@@ -341,7 +341,7 @@ test('a lost run that cannot be told now is told when the journal can be written
   )
 })
 
-test('a stop writes what waits; before the start and after the stop nothing is taken', async (t) => {
+test('a stop writes queued lines, and a journal that is not running refuses lines', async (t) => {
   const directory = await temporaryDirectory(t)
   const path = join(directory, 'exec.log')
   const journal = new Journal(
@@ -358,7 +358,7 @@ test('a stop writes what waits; before the start and after the stop nothing is t
   await journal.stop()
 })
 
-test('a line beyond the longest, and lines beyond what may wait, are refused at once', async (t) => {
+test('a line above the maximum length, and lines above the queue limit, are refused at once', async (t) => {
   const { journal } = await openJournal(t)
   await assert.rejects(journal.append(requestEvent(0, ['x'.repeat(MAX_JOURNAL_LINE)])), { ...unavailable, message: /too long/ })
   const size = MAX_JOURNAL_LINE - 1_000
@@ -375,12 +375,12 @@ test('a line beyond the longest, and lines beyond what may wait, are refused at 
   await journal.append(denialEvent(1))
 })
 
-test('the longest argv of the wire, every byte of it a control, fits a line', async (t) => {
+test('the longest argv of a request fits into a line even if every byte is a control character', async (t) => {
   const { journal } = await openJournal(t)
   await journal.append(requestEvent(0, ['\u0001'.repeat(32 * 1024)]))
 })
 
-test('a journal of no runs keeps no marks beside it', async (t) => {
+test('a journal without marks records runs and creates no other file', async (t) => {
   const directory = await temporaryDirectory(t)
   const path = join(directory, 'requests.jsonl')
   const journal = new Journal({ clock: new ManualClock(), log: silent }, { path, marks: null })
@@ -398,7 +398,7 @@ test('a journal of no runs keeps no marks beside it', async (t) => {
   assert.equal((await verifyJournal([path])).ok, true)
 })
 
-test('marks on another file system than the journal are synced by themselves, for no sync of the journal covers them', async (t) => {
+test('marks on another file system than the journal are synced separately', async (t) => {
   const disk = await smallDisk(t, 1024)
   if (disk === null) return t.skip(NO_DISK)
   const handle = await open(disk)

@@ -54,7 +54,7 @@ const textOf = (events: readonly JournalEvent[]): string =>
     .map(({ bytes }) => `${bytes.toString()}\n`)
     .join('')
 
-test('a key leads to its run, and to how that ended', async (t) => {
+test('a key finds its run and the end of that run', async (t) => {
   const path = join(await tempDir(t), 'audit.log')
   const [one, other, without] = [run(), run(), run()]
   const begun = { request_id: one.request_id, call_sha256: CALL, started_at: '1970-01-01T00:00:00.000Z', cwd: '/srv', timeout_ms: 1 }
@@ -83,7 +83,7 @@ test('a key leads to its run, and to how that ended', async (t) => {
     descendants_ended: 3,
     end: { kind: 'exit', ...EXIT },
   })
-  // A key that was used again, after a journal in between was taken away, is that of the last run.
+  // A key that was used again, after an older journal was removed, belongs to the last run.
   await appendFile(path, textOf([requestOf(other), { event: 'lost', ...other }, exitOf(one)]))
   assert.deepEqual((await runs.find(KEY))?.end, { kind: 'lost' })
   const unknown = { code: null, signal: null }
@@ -95,7 +95,7 @@ test('a key leads to its run, and to how that ended', async (t) => {
   assert.deepEqual((await runs.find(KEY))?.end, { kind: 'refused', code: 'command_denied', detail: 'no' })
 })
 
-test('whatever stands in the file, what is no line of ours is passed over', async (t) => {
+test('invalid lines in the file are skipped', async (t) => {
   const path = join(await tempDir(t), 'audit.log')
   const line = textOf([requestOf(run())]).trimEnd()
   await fc.assert(
@@ -109,11 +109,11 @@ test('whatever stands in the file, what is no line of ours is passed over', asyn
   )
 })
 
-test('a journal that cannot be read is no journal without keys', async (t) => {
+test('a journal that cannot be read is an error instead of an empty journal', async (t) => {
   await assert.rejects(new JournalledRuns({ path: join(await tempDir(t), 'none') }).find(KEY), { code: 'ENOENT' })
 })
 
-test('what others write meanwhile is read when a key is asked for: a line in pieces, many askers, and the file that takes the place of this one', async (t) => {
+test('a query also reads new lines of other writers, completed partial lines and a rotated file', async (t) => {
   const path = join(await tempDir(t), 'audit.log')
   const [one, other] = [run(), run()]
   await writeFile(path, textOf([requestOf(one)]))
@@ -128,7 +128,7 @@ test('what others write meanwhile is read when a key is asked for: a line in pie
     asked.map((known) => known?.end.kind),
     Array.from({ length: 20 }, () => 'exit'),
   )
-  // Written after the last reading, and before the file was rotated away.
+  // Written after the last read and before the rotation.
   const last = run()
   await appendFile(path, textOf([requestOf(last, LAST_KEY)]))
   await rename(path, `${path}.1`)
@@ -137,7 +137,7 @@ test('what others write meanwhile is read when a key is asked for: a line in pie
   assert.equal((await runs.find(LAST_KEY))?.end.kind, 'exit')
 })
 
-test('a run goes on while it is marked by a process that lives, and by no other that has its pid', async (t) => {
+test('a run is active while a living process marks it, and not if another process has that pid', async (t) => {
   const path = join(await tempDir(t), 'audit.log')
   const key = run()
   const directory = localMarksOf(path)

@@ -7,7 +7,7 @@ import { lastBegun } from '../../src/journal/past-runs.ts'
 import { denialEvent, exitEvent, localRequest, openJournal, requestEvent, runKey, startedEvent } from '../support/journal.ts'
 import { temporaryDirectory } from '../support/processes.ts'
 
-test('the last runs of other agents that have begun are told, across a rotation, and none that was denied or is of this host', async (t) => {
+test('lastBegun returns the latest runs of other agents across a rotation, without denied and local runs', async (t) => {
   const { journal, path } = await openJournal(t)
   for (const event of [requestEvent(1), startedEvent(1), exitEvent(1), denialEvent(2), requestEvent(3)]) await journal.append(event)
   await rename(path, `${path}.1`)

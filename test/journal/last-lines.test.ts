@@ -18,7 +18,7 @@ const fileOf = async (t: TestContext, content: string): Promise<string> => {
   return path
 }
 
-test('as many lines as are looked for are all that there are, and one more is older', async (t) => {
+test('the requested number of lines is returned, and `older` says whether there are more', async (t) => {
   const path = await fileOf(t, text(0, 5))
   const all = await lastLines(path, { ...ANY, lines: 5 })
   assert.deepEqual([numbers(all), all.older, all.tooLong], [[0, 1, 2, 3, 4], false, 0])
@@ -27,25 +27,25 @@ test('as many lines as are looked for are all that there are, and one more is ol
   assert.deepEqual([numbers(last), last.older], [[1, 2, 3, 4, 5], true])
 })
 
-test('of a file of any size no more bytes are looked at than is said, and no half of a line is told', async (t) => {
+test('a limited number of bytes is read of a file of any size, and a partial line is dropped', async (t) => {
   const path = await fileOf(t, '')
   await truncate(path, 64 * 1024 * 1024)
   await appendFile(path, `\n${text(1, 4)}`)
   const maxBytes = 2 * line(1).length + 4
   const { lines, older } = await lastLines(path, { lines: 99, maxBytes })
   assert.deepEqual([lines.map(String), older], [[line(2), line(3)], true])
-  // All of it, byte for byte, is no half.
+  // If the limit covers the whole file, its first line is complete.
   const exact = await lastLines(await fileOf(t, text(0, 2)), { lines: 99, maxBytes: text(0, 2).length })
   assert.deepEqual([numbers(exact), exact.older], [[0, 1], false])
 })
 
-test('a line that is longer than any of ours is counted, and takes the place of one', async (t) => {
+test('a line longer than the maximum is counted, and takes the place of a line', async (t) => {
   const path = await fileOf(t, `${text(0, 2)}${'x'.repeat(MAX_JOURNAL_LINE + 1)}\n${text(2, 3)}`)
   const { lines, tooLong, older } = await lastLines(path, { ...ANY, maxBytes: 2 * MAX_JOURNAL_LINE, lines: 3 })
   assert.deepEqual([lines.map(String), tooLong, older], [[line(1), line(2)], 1, true])
 })
 
-test('the file that was renamed last is read on, as far as the bounds go; what was renamed before it is older', async (t) => {
+test('the last rotated file is read as well within the limits, and earlier files count as older', async (t) => {
   const path = await fileOf(t, text(3, 6))
   assert.deepEqual((await lastLines(path, ANY)).older, true)
   await writeFile(`${path}.1`, text(0, 3))
@@ -59,7 +59,7 @@ test('the file that was renamed last is read on, as far as the bounds go; what w
   assert.deepEqual((await lastLines(path, ANY)).older, true)
 })
 
-test('in the midst of a rotation no line is lost, and none is told twice', async (t) => {
+test('during a rotation every line is returned exactly once', async (t) => {
   const path = await fileOf(t, text(0, 3))
   await rename(path, `${path}.1`)
   const renamed = await lastLines(path, ANY)
@@ -68,7 +68,7 @@ test('in the midst of a rotation no line is lost, and none is told twice', async
   assert.deepEqual(numbers(await lastLines(path, ANY)), [0, 1, 2])
 })
 
-test('where nothing was ever written there is nothing, and what cannot be read is said', async (t) => {
+test('a missing journal is empty, and an unreadable one is an error', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   assert.deepEqual((await lastLines(path, ANY)).lines, [])
   await assert.rejects(lastLines(join(path, '..'), ANY), { code: 'not_found', message: /not a regular file/ })

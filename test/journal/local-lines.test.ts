@@ -22,7 +22,7 @@ import {
 } from '../support/journal.ts'
 import { until } from '../support/processes.ts'
 
-/** One of each kind. */
+/** One event of each kind. */
 const EVENTS: readonly LocalEvent[] = [
   { event: 'session', ...localSession, state: 'opened', roots: ['/srv/app'], target: null },
   localRequest(1),
@@ -45,7 +45,7 @@ const written = async (t: TestContext, events: readonly JournalEvent[]): Promise
 
 const problems = ({ problems }: VerifyReport): [string, number][] => problems.map(({ kind, line }) => [kind, line])
 
-test('every line of a local session reads back as what was written, and the journal is in order', async (t) => {
+test('every line of a local session reads back unchanged, and the journal has no problems', async (t) => {
   const path = await written(t, EVENTS)
   const lines = (await readFile(path)).toString().split('\n').slice(1, -1)
   assert.equal(lines.length, EVENTS.length)
@@ -58,7 +58,7 @@ test('every line of a local session reads back as what was written, and the jour
   assert.deepEqual([report.ok, report.lines, report.chains, report.running], [true, EVENTS.length + 1, 1, 0])
 })
 
-test('lines of every door are lines', async (t) => {
+test('lines of every interface are valid', async (t) => {
   const path = await written(
     t,
     LOCAL_INTERFACES.map((door) => ({ event: 'session', ...localSession, door, state: 'opened', roots: [], target: null })),
@@ -66,7 +66,7 @@ test('lines of every door are lines', async (t) => {
   assert.equal((await verifyJournal([path])).ok, true)
 })
 
-test('a local line that was altered, taken out, doubled or moved is found', async (t) => {
+test('an altered, removed, doubled or moved local line is detected', async (t) => {
   const path = await written(t, EVENTS)
   const lines = (await readFile(path, 'utf8')).split('\n').slice(0, -1)
   const check = async (changed: readonly string[]): Promise<[string, number][]> => {
@@ -87,7 +87,7 @@ test('a local line that was altered, taken out, doubled or moved is found', asyn
   ])
 })
 
-test('a local line without what makes it one is none', async (t) => {
+test('a local line with a missing or wrong required field is invalid', async (t) => {
   const path = await written(t, [localRequest(1), EVENTS[0]!])
   const [, run, opened] = (await readFile(path, 'utf8')).split('\n')
   const changed = (line: string | undefined, change: object): unknown =>
@@ -99,13 +99,13 @@ test('a local line without what makes it one is none', async (t) => {
   assert.notEqual(changed(run, {}), null)
 })
 
-test('a line of a run without the id of the run is none', async (t) => {
+test('a run line without the run ID is invalid', async (t) => {
   const path = await written(t, [localStarted(1)])
   const { request_id: _id, ...rest } = (await linesOf(path))[0] as unknown as Record<string, unknown>
   assert.equal(parseLine(Buffer.from(JSON.stringify(rest))), null)
 })
 
-test('a line is of a local session or of another agent, never of both', async (t) => {
+test('a line belongs either to a local session or to another agent', async (t) => {
   const path = await written(t, [localStarted(1), startedEvent(1)])
   const [local, mesh] = (await linesOf(path)) as object[]
   assert.equal(parseLine(Buffer.from(JSON.stringify({ ...local, agent_id: 'x' }))), null)
@@ -113,7 +113,7 @@ test('a line is of a local session or of another agent, never of both', async (t
   assert.equal(parseLine(Buffer.from(JSON.stringify(less))), null)
 })
 
-test('a local run and a run of the mesh with the same id have nothing to do with each other', async (t) => {
+test('a local run and a mesh run with the same ID are independent', async (t) => {
   assert.notEqual(keyOf(localRunKey(1)), keyOf(runKey(1)))
   const one = await verifyJournal([await written(t, [startedEvent(1), localStarted(1), localExit(1)])])
   assert.deepEqual(problems(one), [['unfinished', 2]])
@@ -123,26 +123,26 @@ test('a local run and a run of the mesh with the same id have nothing to do with
   assert.deepEqual([both.ok, both.running], [true, 0])
 })
 
-test('runs of two sessions with the same id have nothing to do with each other', async (t) => {
+test('runs of two sessions with the same ID are independent', async (t) => {
   const other = { ...localStarted(1), session_id: 's_B' } as LocalEvent
   const report = await verifyJournal([await written(t, [localStarted(1), other, localExit(1)])])
   assert.deepEqual(problems(report), [['unfinished', 3]])
 })
 
-test('a running run of the mesh is known as such beside local lines', async (t) => {
+test('an active mesh run is recognized among local lines', async (t) => {
   const path = await written(t, [localRequest(1), localStarted(1), startedEvent(1), localExit(1)])
   const report = await verifyJournal([path], { running: async () => [runKey(1)] })
   assert.deepEqual([report.ok, report.running], [true, 1])
 })
 
-test('no local line ends a run of the mesh: what a crash has left stays to be reported', async (t) => {
+test('a local line does not end a mesh run with the same ID', async (t) => {
   const path = await written(t, [requestEvent(1), localRequest(1), localExit(1)])
   assert.deepEqual(await endedAmong(path, [runKey(1)]), new Set())
   const ended = await written(t, [requestEvent(1), localExit(1), exitEvent(1), localRequest(2)])
   assert.deepEqual(await endedAmong(ended, [runKey(1), runKey(2)]), new Set([keyOf(runKey(1))]))
 })
 
-test('a local request leaves no mark of a running run, and its exit takes nobody else’s away', async (t) => {
+test('a local request creates no mark, and a local exit removes no mark of another run', async (t) => {
   const { journal, runningDir } = await openJournal(t)
   await journal.append(requestEvent(1))
   const marks = await readdir(runningDir)
@@ -153,7 +153,7 @@ test('a local request leaves no mark of a running run, and its exit takes nobody
   await until(async () => (await readdir(runningDir)).length === 0)
 })
 
-test('after a crash, runs of the mesh are closed as lost beside local lines, and no others', async (t) => {
+test('after a crash, unfinished mesh runs are recorded as lost, and local runs are not', async (t) => {
   const first = await openJournal(t)
   for (const event of [requestEvent(1), startedEvent(1), localRequest(1), localStarted(1), localExit(1), localRequest(2)])
     await first.journal.append(event)
@@ -168,7 +168,7 @@ test('after a crash, runs of the mesh are closed as lost beside local lines, and
   assert.deepEqual([report.ok, report.chains], [true, 2])
 })
 
-test('what a caller says of itself cannot break out of its line or deceive its reader', async (t) => {
+test('the name that a client gives itself cannot break its line or deceive a reader', async (t) => {
   const client_name = 'a"b\n{"ts":"\u202e\u0000\u001b[2J\u2028é'
   const path = await written(t, [{ event: 'session', ...localSession, client_name, state: 'opened', roots: ['/a\nb'], target: null }])
   const [, text = '', ...rest] = (await readFile(path, 'utf8')).split('\n')

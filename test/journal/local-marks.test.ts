@@ -21,7 +21,7 @@ const refused = (n: number): LocalEvent => ({
   code: 'x',
   detail: 'x',
 })
-/** As much of a run as there is before its end. */
+/** The events of a run before its end. */
 const begin = async (journal: Journal, n: number): Promise<void> => {
   await journal.append(localRequest(n))
   await journal.append(localStarted(n))
@@ -30,9 +30,9 @@ interface Place {
   readonly path: string
   readonly marks: string
   open(log?: Logger): Promise<Journal>
-  /** How many runs were called lost. */
+  /** Request IDs of the runs that are recorded as lost. */
   lost(): Promise<string[]>
-  /** Makes the marks those of another process; of one that has ended unless told. */
+  /** Assigns the marks to another process, by default to one that has ended. */
   die(other?: Partial<ProcessIdentity>): Promise<void>
 }
 
@@ -59,20 +59,20 @@ const place = async (t: TestContext): Promise<Place> => {
   }
 }
 
-test('a run is marked from its request to its end, also where it did not come to be', async (t) => {
+test('a run is marked from its request to its end, even if it is refused', async (t) => {
   const { marks, open } = await place(t)
   const journal = await open()
   for (const n of [1, 2, 3]) await journal.append(localRequest(n))
   assert.deepEqual(await listLocalRuns(marks), [localRunKey(1), localRunKey(2), localRunKey(3)])
   await journal.append(refused(1))
-  // Of no run of ours.
+  // A refusal without a run.
   await journal.append({ ...refused(2), request_id: undefined } as never)
   await Promise.all([journal.append(localStarted(2)), journal.append(localExit(2))])
   await journal.stop()
   assert.deepEqual(await listLocalRuns(marks), [localRunKey(3)])
 })
 
-test('a name that a caller gave itself comes back as it was', async (t) => {
+test('a name that a client chose is read back unchanged from its mark', async (t) => {
   const { marks } = await place(t)
   const all = new LocalMarks({ log: silent }, { directory: marks })
   await all.open()
@@ -82,7 +82,7 @@ test('a name that a caller gave itself comes back as it was', async (t) => {
   assert.deepEqual(found.toSorted(), names.toSorted())
 })
 
-test('the next start calls lost what ran in a process that is gone, once, and leaves alone what runs', async (t) => {
+test('the next start records runs of dead processes as lost, once, and leaves active runs alone', async (t) => {
   const { path, marks, open, lost, die } = await place(t)
   const first = await open()
   for (const n of [1, 2]) await begin(first, n)
@@ -101,7 +101,7 @@ test('the next start calls lost what ran in a process that is gone, once, and le
   assert.equal((await verifyJournal([path])).ok, true)
 })
 
-test('a run whose end was written when its process died is not lost', async (t) => {
+test('a run whose end was written before its process died is not lost', async (t) => {
   const { marks, open, lost, die } = await place(t)
   const first = await open()
   await begin(first, 1)
@@ -118,7 +118,7 @@ for (const [what, other] of [
   ['another PID namespace', { namespace: '1' }],
   ['another host', { boot: '1', machine: '1' }],
 ] as const)
-  test(`a run of ${what}, which nobody sees into, is called neither lost nor unfinished`, async (t) => {
+  test(`a run of ${what}, which cannot be inspected, counts as active and not as lost`, async (t) => {
     const { path, marks, open, lost, die } = await place(t)
     await begin(await open(), 1)
     await die(other)
@@ -131,7 +131,7 @@ for (const [what, other] of [
     assert.deepEqual((await readdir(marks)).toSorted(), names.toSorted())
   })
 
-test('a mark that cannot be made costs no run', async (t) => {
+test('a run continues if its mark cannot be created', async (t) => {
   const { marks, open } = await place(t)
   const said: string[] = []
   const journal = await open({ ...silent, warn: (_fields: unknown, text?: string) => void said.push(String(text)) })
@@ -141,13 +141,13 @@ test('a mark that cannot be made costs no run', async (t) => {
   assert.deepEqual(said, ['a run could not be marked'])
 })
 
-test('what starts, runs and ends while a journal is verified is no break of it', async (t) => {
+test('runs that start or end during a verification cause no problem', async (t) => {
   const { path, marks, open } = await place(t)
   const journal = await open()
   for (const n of [1, 2]) await begin(journal, n)
   const running = async (): Promise<LocalRunKey[]> => {
     const now = await listLocalRuns(marks)
-    // Since it was read, and since it was looked.
+    // These changes come after the journal was read and after the marks were listed.
     await journal.append(localExit(1))
     await begin(journal, 3)
     return now.filter(({ request_id }) => request_id !== runKey(1).request_id)
@@ -156,7 +156,7 @@ test('what starts, runs and ends while a journal is verified is no break of it',
   assert.deepEqual([report.ok, report.problems, report.running, report.lines], [true, [], 1, 8])
 })
 
-test('where no marks can be made runs go on, and that is said', async (t) => {
+test('if no marks can be created, runs continue and a warning is logged', async (t) => {
   const { marks, open } = await place(t)
   await writeFile(marks, '')
   const said: string[] = []
@@ -167,7 +167,7 @@ test('where no marks can be made runs go on, and that is said', async (t) => {
   assert.deepEqual(await listLocalRuns(marks), [])
 })
 
-test('marks in a directory that others may write are not believed', async (t) => {
+test('marks in a directory that other users can write to are ignored', async (t) => {
   const { marks, open, lost, die } = await place(t)
   await begin(await open(), 1)
   await die()

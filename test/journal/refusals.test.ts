@@ -28,7 +28,7 @@ const refusal = (n: number, source = 0, argv: readonly string[] = LONG): DenialE
   argv,
 })
 
-/** An answer that costs a line as a refusal does. */
+/** An answer that counts as a line in the same way as a refusal. */
 const told = ({ request_id, agent_id, machine_id }: DenialEvent): RulesEvent => ({
   event: 'rules',
   request_id,
@@ -63,7 +63,7 @@ const unauthorized = {
 const suppressed = (lines: readonly (JournalLine | string)[]): RefusalsSuppressedEvent[] =>
   ([...lines] as JournalEvent[]).filter((line) => line.event === 'refusals_suppressed')
 
-test('a refused argv is cut, and its size and its hash are kept', async (t) => {
+test('the argv of a refusal is cut, and its size and hash are kept', async (t) => {
   const { journal, path } = await openJournal(t)
   const argvs = [['ls', '-l'], LONG, ['id', 'é'.repeat(200)], Array.from({ length: 5_000 }, () => ''), ['x'.repeat(255), 'é']]
   for (const [n, argv] of argvs.entries()) await journal.refuse(refusal(n, 0, argv))
@@ -83,13 +83,13 @@ test('a refused argv is cut, and its size and its hash are kept', async (t) => {
   assert.ok(Math.max(...lines.map((line) => JSON.stringify(line).length)) < 4_096)
 })
 
-test('a flood of refusals is a bounded number of lines and bytes, and the rest is counted', async (t) => {
+test('a flood of refusals writes a limited number of lines and bytes, and the rest is counted', async (t) => {
   const { journal, path, clock } = await openJournal(t)
   const start = clock.now()
   for (let n = 0; n < 2_000; n++) await journal.refuse(refusal(n))
   const ofOne = (await linesOf(path)).length
   assert.equal(ofOne, REFUSAL_LINES.burst)
-  // Another source is not silenced by the first.
+  // Another source still has its own lines.
   await journal.refuse(refusal(1, 1, ['id']))
   assert.equal((await linesOf(path)).length, ofOne + 1)
   for (let n = 0; n < 20_000; n++) await journal.refuse(refusal(n, n % 5_000))
@@ -102,7 +102,7 @@ test('a flood of refusals is a bounded number of lines and bytes, and the rest i
   const [line] = suppressed(await linesOf(path))
   assert.equal(line!.count + written, 22_001)
   assert.deepEqual([line!.from, line!.to], [new Date(start).toISOString(), new Date(start).toISOString()])
-  // And again, once there is something; what is left is told at the stop.
+  // A second count follows after new refusals, and the last one at the stop.
   await clock.advance(10 * REFUSAL_SUMMARY_MS)
   for (let n = 0; n < 1_000; n++) await journal.refuse(refusal(n))
   await journal.stop()
@@ -113,7 +113,7 @@ test('a flood of refusals is a bounded number of lines and bytes, and the rest i
   assert.equal((await verifyJournal([path])).ok, true)
 })
 
-test('a refusal whose line cannot be written is counted, and told when the journal can be written again', async (t) => {
+test('a refusal that cannot be written is counted, and the count is written later', async (t) => {
   const { journal, path } = await openJournal(t)
   await rename(path, `${path}.1`)
   await mkdir(path)
@@ -128,12 +128,12 @@ test('a refusal whose line cannot be written is counted, and told when the journ
   )
 })
 
-test('strangers without number hide nothing that an operator, a trusted peer or a caller of this host was refused', async (t) => {
+test('refusals of many unlisted peers do not suppress those of a trusted peer or an operator', async (t) => {
   const { journal, path } = await openJournal(t)
   const stranger = (n: number, source: number): DenialEvent => ({ ...refusal(n, source, ['id']), reason: 'trust_rejected' })
   for (let n = 0; n < 4_000; n++) await journal.refuse(stranger(n, n % 100))
   assert.equal((await linesOf(path)).length, REFUSAL_TOTAL_LINES.burst)
-  // Whoever claims to be a trusted one uses up nothing of it either.
+  // Requests that only claim to come from a trusted peer do not use up its lines either.
   for (let n = 0; n < 300; n++) await journal.refuse({ ...stranger(n, 0), agent_id: ALICE, reason: 'unverified_sender' })
   await journal.refuse(denialEvent(1) as DenialEvent)
   await journal.refuse(unproven)
@@ -144,7 +144,7 @@ test('strangers without number hide nothing that an operator, a trusted peer or 
   )
 })
 
-test('a trusted agent is one source on however many machines, and the doors of this host and operators have lines of their own', async (t) => {
+test('a trusted agent is one source on all its machines, and local clients and operators have their own lines', async (t) => {
   const { journal, path } = await openJournal(t)
   const machine = (n: number): DenialEvent['machine_id'] => n.toString(16).padStart(64, '0')
   for (let n = 0; n < 600; n++) {
@@ -161,7 +161,7 @@ test('a trusted agent is one source on however many machines, and the doors of t
   assert.deepEqual(events, ['refused', 'authority'])
 })
 
-test('the count of what was not written says who and why, as far as there is room, and of strangers last', async (t) => {
+test('the count of suppressed refusals names reasons and some sources, with unlisted peers last', async (t) => {
   const { journal, path } = await openJournal(t)
   const stranger = (n: number): DenialEvent => ({ ...refusal(n, 1_000 + n, ['id']), reason: 'trust_rejected' })
   for (let n = 0; n < REFUSAL_TOTAL_LINES.burst + 2_000; n++) await journal.refuse(stranger(n))
@@ -177,7 +177,7 @@ test('the count of what was not written says who and why, as far as there is roo
   assert.equal((await verifyJournal([path])).ok, true)
 })
 
-test('what an operator changes has its line although others write as much as they may', async (t) => {
+test('changes by an operator are written even if others use up the rate limit', async (t) => {
   const path = join(await temporaryDirectory(t), 'requests.jsonl')
   const journal = new Journal({ clock: new ManualClock(), log: silent }, { path, marks: null, rate: { burst: 2_000, perSecond: 1 } })
   await journal.start()
@@ -194,7 +194,7 @@ test('what an operator changes has its line although others write as much as the
   await assert.rejects(Promise.all(Array.from({ length: 10 }, async (_item, n) => journal.append(asked(n, ['id'])))), {
     code: 'rate_limited',
   })
-  // Nor what was refused in an operator's name, or for want of the token.
+  // The same holds for refused operator calls and for calls without the token.
   await journal.refuse(unproven)
   await journal.refuse(unauthorized)
   await journal.append({
@@ -213,7 +213,7 @@ test('what an operator changes has its line although others write as much as the
   )
 })
 
-test('the end of a run that was announced is written however much its source is refused', async (t) => {
+test('the end of a recorded run is written even if its source exceeds the limit of refusals', async (t) => {
   const { journal, path } = await openJournal(t)
   for (let n = 0; n < 1_000; n++) await journal.refuse(denialEvent(n) as DenialEvent)
   await journal.append(requestEvent(5_000))
@@ -222,7 +222,7 @@ test('the end of a run that was announced is written however much its source is 
   assert.deepEqual([last.event, last.request_id, last.reason], ['denial', runKey(5_000).request_id, 'spawn_failed'])
 })
 
-test('a captured network half can fill no disk with what it has signed', { timeout: 120_000 }, async (t) => {
+test('a captured network process cannot fill the disk with signed requests', { timeout: 120_000 }, async (t) => {
   const clock = new ManualClock()
   const { host, network } = await ExecutorHost.linked(t, { clock })
   const call = { link: 0, stream_nonce: new Uint8Array(32), argv: LONG, stdin: null, timeout_ms: null, cwd: null, clamp: false }
@@ -239,7 +239,7 @@ test('a captured network half can fill no disk with what it has signed', { timeo
   await network.client.signRequest({ ...call, request_id: randomUUID(), argv: ['id'] })
 })
 
-test('questions that run nothing fill the file of what was asked no faster than Requests do', async (t) => {
+test('queries that start no run are limited in the request log in the same way as requests', async (t) => {
   const directory = await temporaryDirectory(t)
   const init = { marks: null, rate: { burst: 2_048, perSecond: 1 } }
   const asked: JournalEvent[] = [
@@ -257,12 +257,12 @@ test('questions that run nothing fill the file of what was asked no faster than 
       },
       (error) => isAppError(error, 'rate_limited'),
     )
-    // What ends a run is bounded where it is signed.
+    // Cancellations are limited where they are signed.
     await outgoing.append({ event: 'detached_asked', ...runKey(1), ask: 'cancel', from: 0 })
   }
 })
 
-test('a caller of rexd that is refused without end writes a bounded journal', { timeout: 120_000 }, async (t) => {
+test('endless refusals of a rexd client write a journal of limited size', { timeout: 120_000 }, async (t) => {
   const host = await LocalHost.start(t, { rules: ruleText('allow_commands', ['/bin/true']) })
   const session = await host.open()
   for (let n = 0; n < 1_000; n++) await assert.rejects(host.run(session, ['/bin/echo', ...LONG]).then((run) => run.outcome()))
@@ -274,7 +274,7 @@ test('a caller of rexd that is refused without end writes a bounded journal', { 
   assert.deepEqual(told, [1_000 - written])
 })
 
-test('what is asked of others without end leaves the room for what runs here, and for what an operator changes', async (t) => {
+test('endless requests to other agents leave disk space for local runs and operator changes', async (t) => {
   const disk = await smallDisk(t, 4_096)
   if (disk === null) return t.skip(NO_DISK)
   const clock = new ManualClock()
@@ -282,7 +282,7 @@ test('what is asked of others without end leaves the room for what runs here, an
   const outgoing = new Journal({ clock, log: silent }, { path: join(disk, 'requests.jsonl'), ...init })
   const { journal } = await openJournal(t, disk)
   await outgoing.start()
-  // All at once, within the second for which a look at the disk is good.
+  // All at once, within the second for which a check of the disk is valid.
   const asked = await Promise.allSettled(Array.from({ length: 60 }, async (_item, n) => outgoing.append(requestEvent(n, LONG))))
   assert.ok(asked.some(({ status }) => status === 'fulfilled'))
   const small = Promise.all(Array.from({ length: 2_000 }, async (_item, n) => outgoing.append(requestEvent(n))))
@@ -296,7 +296,7 @@ test('what is asked of others without end leaves the room for what runs here, an
   await outgoing.stop()
 })
 
-test('below the floor of free space what runs may end, and nothing begins', async (t) => {
+test('below the limit of free space, active runs may end but no run may begin', async (t) => {
   const disk = await smallDisk(t, 1_024)
   if (disk === null) return t.skip(NO_DISK)
   const path = join(disk, 'exec.log')
@@ -316,7 +316,7 @@ test('below the floor of free space what runs may end, and nothing begins', asyn
   assert.deepEqual([writable, problem], [false, 'too little space left on the disk'])
   await journal.append(startedEvent(1))
   await journal.append(exitEvent(1))
-  // This is one, too.
+  // This refusal is the end of a run as well.
   await journal.refuse(denialEvent(3, 'spawn_failed') as DenialEvent)
   const { size } = await stat(path)
   for (let n = 0; n < 100; n++) await journal.refuse(refusal(n))

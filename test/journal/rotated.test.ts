@@ -28,12 +28,12 @@ const begin = async (
   const journal = new Journal({ clock, log: silent, signer }, { path, marks: null })
   await journal.start()
   t.after(() => journal.stop())
-  // Its own head stands behind its first line.
+  // The first head follows the first line.
   if (signer !== null) await until(async () => (await headsIn(path)) > 0)
   return { journal, clock }
 }
 
-/** A whole life of so many lines. */
+/** A complete daemon lifetime with this number of lines. */
 const live = async (t: TestContext, path: string, lines: number, signer = AGENT): Promise<void> => {
   const { journal } = await begin(t, path, signer)
   for (let n = 0; n < lines; n++) await journal.append(denialEvent(n))
@@ -54,7 +54,7 @@ const chainOf = (events: readonly JournalEvent[]): string =>
     .map(({ bytes }) => `${bytes.toString()}\n`)
     .join('')
 
-test('a file that was rotated by a copy says anew who signs', async (t) => {
+test('after a rotation by copy and truncate, the next head names the signer again', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   const { journal, clock } = await begin(t, path)
   await journal.append(denialEvent(1))
@@ -70,7 +70,7 @@ test('a file that was rotated by a copy says anew who signs', async (t) => {
   assert.deepEqual([all.problems, all.signed.lines === all.lines], [[], true])
 })
 
-test('a line is synced in the file that has it, also where that is renamed before its sync, and is refused where it cannot be', async (t) => {
+test('a line is synced in the file that received it, even if that was renamed, or else refused', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   let part = 0
   const onWritten = (line: Uint8Array): void => {
@@ -84,7 +84,7 @@ test('a line is synced in the file that has it, also where that is renamed befor
   const handle = await open(`${path}.1`)
   const sync = t.mock.method(Object.getPrototypeOf(handle) as FileHandle, 'datasync')
   await handle.close()
-  // The first is of the file before, of which nothing waits.
+  // The first sync is that of the previous file, which has no waiting lines.
   sync.mock.mockImplementationOnce(async () => {
     throw new Error('EIO')
   }, 1)
@@ -93,7 +93,7 @@ test('a line is synced in the file that has it, also where that is renamed befor
   assert.deepEqual((await verifyJournal([`${path}.1`, `${path}.2`, path])).problems, [])
 })
 
-test('an agent whose key was replaced accepts its earlier keys, and none of them after a newer one', async (t) => {
+test('after a key replacement, earlier keys are accepted, but not after lines of a newer key', async (t) => {
   const directory = await temporaryDirectory(t)
   const path = join(directory, 'exec.log')
   const [first, second, third] = [AGENT, agentSignerOf(randomBytes(32)), agentSignerOf(randomBytes(32))]
@@ -102,14 +102,14 @@ test('an agent whose key was replaced accepts its earlier keys, and none of them
   const honest = await verifyJournal([path], { agentIds: newestFirst })
   assert.deepEqual([honest.problems, honest.signed.lines === honest.lines, honest.signed.agents.length], [[], true, 3])
   assert.deepEqual(kinds(await verifyJournal([path], { agentIds: newestFirst.slice(0, 2) })), ['signature', 'signature'])
-  // Who still has the old key cannot write with it what the new one did.
+  // A holder of the old key cannot continue the journal of the new key.
   await live(t, path, 1, second)
   const forged = await verifyJournal([path], { agentIds: newestFirst })
   assert.ok(!forged.ok && kinds(forged).every((kind) => kind === 'signature'))
   assert.match(forged.problems[0]!.message, new RegExp(`signed by agent ${second.agentId}, whose key was replaced before`))
 })
 
-test('a killed life of an earlier key that goes on after a newer key has begun is not accepted', async (t) => {
+test('a killed lifetime of an earlier key is not accepted if it continues after a newer key began', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   const [first, second] = [AGENT, agentSignerOf(randomBytes(32))]
   const { journal, clock } = await begin(t, path, first)
@@ -128,7 +128,7 @@ test('a killed life of an earlier key that goes on after a newer key has begun i
   assert.ok(problems.every(({ kind }) => kind === 'signature'))
 })
 
-test('a copy that somebody made of the journal is not taken for the file before it', async (t) => {
+test('a manual copy of the journal is not used as the file before it', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   await live(t, path, 1)
   const copies = ['.bak', '.1.orig', '-old', '.2~'].map((end) => `${path}${end}`)
@@ -140,19 +140,19 @@ test('a copy that somebody made of the journal is not taken for the file before 
   await live(t, path, 3)
   const report = await verifyJournal([`${path}.1`, path], { agentIds: [AGENT.agentId] })
   assert.deepEqual([report.problems, report.unlinked_lives, report.lives], [[], 0, 3])
-  // With a date, as logrotate may name them.
+  // With a date, as logrotate may name files.
   await rename(path, `${path}-20261122-1700000000`)
   await live(t, path, 1)
   assert.equal((await verifyJournal([path, `${path}-20261122-1700000000`, `${path}.1`])).unlinked_lives, 0)
 })
 
-test('whose signatures are demanded, of that agent is also what goes on from a file that is not there', async (t) => {
+test('if signatures of an agent are required, lines that continue a missing file need them as well', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   const { journal, clock } = await begin(t, path)
   await rename(path, `${path}.1`)
   await journal.append(denialEvent(1))
   const demanded = { continued: true, agentIds: [AGENT.agentId] }
-  // Nobody has signed it yet.
+  // The line is not signed yet.
   assert.deepEqual(kinds(await verifyJournal([path], demanded)), ['signature'])
   assert.deepEqual(kinds(await verifyJournal([path, `${path}.1`], demanded)), [])
   await clock.advance(JOURNAL_HEAD_MS)
@@ -171,7 +171,7 @@ test('whose signatures are demanded, of that agent is also what goes on from a f
   }
 })
 
-test('of a killed life whose file was rotated away, what the next one names is signed', async (t) => {
+test('the next lifetime signs the end of a killed one whose file was rotated away', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   const killed = await begin(t, path)
   await rename(path, `${path}.1`)
@@ -181,7 +181,7 @@ test('of a killed life whose file was rotated away, what the next one names is s
   assert.deepEqual([report.problems, report.lines - report.signed.lines], [[], 0])
 })
 
-test('a chain without a beginning is altered, whoever should have signed it and wherever it stands', async (t) => {
+test('a chain without a beginning counts as altered, at any place and with any required signer', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   const unbegun = (): string => chainOf([denialEvent(1), denialEvent(2)])
   await writeFile(path, unbegun(), { mode: 0o600 })
@@ -191,7 +191,7 @@ test('a chain without a beginning is altered, whoever should have signed it and 
   for (const agentIds of [null, [AGENT.agentId]]) assert.deepEqual(kinds(await verifyJournal([path], { agentIds })), ['altered', 'altered'])
 })
 
-test('lives without number are counted, and the ends of the newest are listed', async (t) => {
+test('any number of lifetimes is counted, and the heads of the newest are listed', async (t) => {
   const path = join(await temporaryDirectory(t), 'audit.log')
   const many = MAX_VERIFY_HEADS + 50
   await writeFile(path, Array.from({ length: many }, () => chainOf([BEGAN, { event: 'stopped', signer: null, signature: null }])).join(''))
@@ -201,7 +201,7 @@ test('lives without number are counted, and the ends of the newest are listed', 
   assert.equal(heads.at(-1)?.chain, last)
 })
 
-test('the order of files costs a look at each, whatever order they are given in', () => {
+test('the order of the files takes one look at each file, in any given order', () => {
   let looked = 0
   class Chains extends Map<string, { first: number; last: number }> {
     override [Symbol.iterator](): MapIterator<[string, { first: number; last: number }]> {
@@ -217,7 +217,7 @@ test('the order of files costs a look at each, whatever order they are given in'
   looked = 0
   assert.deepEqual(inOrder(parts), parts.toReversed())
   assert.ok(looked <= parts.length, `${looked}`)
-  // Two that each say so of the other, and a circle, are for who verifies.
+  // Files that follow each other in a circle are left to the verification.
   const circle = [0, 1, 2].map((n): JournalPart => ({ ...parts[n]!, follows: new Set([`chain ${(n + 1) % 3}`]) }))
   assert.equal(inOrder(circle).length, 3)
   assert.deepEqual(

@@ -9,7 +9,7 @@ import { ManualClock } from '../support/manual-clock.ts'
 const HEAD = { ts: '2026-01-01T00:00:00.000Z', chain: 'c', n: 7, prev: 'f'.repeat(64) }
 const messageOf = (event: object): string | null => syslogMessage(Buffer.from(JSON.stringify({ ...HEAD, ...event })), 'x0xd')
 
-/** A message as RFC 5424 reads it: its header, and the parameters of its one element. */
+/** A message parsed as in RFC 5424, with its header and the parameters of its one element. */
 const read = (message: string) => {
   const [, head, parameters, text] =
     /^(<\d+>1 \S+ \S+ \S+ \d+ \S+) \[x0x@32473((?: [^\s="\]]+="(?:[^"\\\]]|\\["\\\]])*")*)\] (.*)$/s.exec(message) ?? []
@@ -21,7 +21,7 @@ const read = (message: string) => {
   return { head, fields: Object.fromEntries(pairs) as Record<string, string>, text: text! }
 }
 
-test('a line is a message with its fields as structured data, and its place in the chain', () => {
+test('a line becomes a message with its fields as structured data and its place in the chain', () => {
   const { head, fields, text } = read(messageOf({ event: 'request', request_id: 'r', argv: ['echo', '7'], account: null, stdin_bytes: 0 })!)
   assert.match(head, new RegExp(`^<86>1 2026-01-01T00:00:00\\.000Z \\S+ x0xd ${process.pid} request$`))
   assert.deepEqual(fields, { chain: 'c', n: '7', request_id: 'r', argv: '["echo","7"]', stdin_bytes: '0' })
@@ -31,7 +31,7 @@ test('a line is a message with its fields as structured data, and its place in t
   assert.equal(messageOf({ event: 'head', signature: 'x' }), null)
 })
 
-test('no value can end its own, begin a line, hide, or grow without end', () => {
+test('a value cannot end its field, start a line, hide characters or grow without limit', () => {
   const argv = ['a"b', 'c\\d', 'e]f', 'g\nh', '\u001b[2J', '\u202e', '] <0>1 forged']
   const message = messageOf({ event: 'denial', argv, detail: 'x] y="z"\n' })!
   assert.doesNotMatch(message, /[\p{Cc}\p{Cf}]/u)
@@ -42,7 +42,7 @@ test('no value can end its own, begin a line, hide, or grow without end', () => 
   assert.ok(Buffer.byteLength(long) <= 8_192, `${Buffer.byteLength(long)}`)
 })
 
-test('what is lost is counted each time, and told once a minute', async () => {
+test('each lost message is counted, and the losses are logged once a minute', async () => {
   const clock = new ManualClock()
   const lines: { lost: number }[] = []
   const log = createLogger({ name: 'x', destination: { write: (line) => void lines.push(JSON.parse(line) as { lost: number }) } })

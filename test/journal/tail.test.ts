@@ -19,7 +19,7 @@ const lastOf = async (path: string, lines: number): Promise<string[]> => {
   return seen
 }
 
-/** Follows until the signal; `seen` grows as lines come. */
+/** Follows until the signal. `seen` grows with each line. */
 const follow = (path: string, lines: number) => {
   const ending = new AbortController()
   const seen: string[] = []
@@ -33,7 +33,7 @@ const follow = (path: string, lines: number) => {
   return { seen, stop }
 }
 
-test('the last lines come, as many as there are', async (t) => {
+test('the last lines are returned, up to the number of lines in the file', async (t) => {
   const path = await fileOf(t, 'a\nb\nc\n')
   assert.deepEqual(await lastOf(path, 2), ['b', 'c'])
   assert.deepEqual(await lastOf(path, 3), ['a', 'b', 'c'])
@@ -42,7 +42,7 @@ test('the last lines come, as many as there are', async (t) => {
   assert.deepEqual(await lastOf(await fileOf(t, ''), 5), [])
 })
 
-test('a last line without a line feed comes as it is', async (t) => {
+test('a last line without a line feed is returned unchanged', async (t) => {
   assert.deepEqual(await lastOf(await fileOf(t, 'a\nb'), 1), ['b'])
 })
 
@@ -52,17 +52,17 @@ test('lines are found across the blocks that are read', async (t) => {
   for (const count of [1, 700, 1_999]) assert.deepEqual(await lastOf(path, count), lines.slice(-count))
 })
 
-test('a file that is not there is an error that names it', async () => {
+test('a missing file is an error that names it', async () => {
   await assert.rejects(lastOf('/nowhere/exec.log', 1), { code: 'not_found', message: /\/nowhere\/exec\.log/ })
 })
 
-test('a named pipe and a device are no journals, and hold nobody up', async (t) => {
+test('a named pipe and a device are refused without blocking', async (t) => {
   const pipe = join(await temporaryDirectory(t), 'exec.log')
   execFileSync('mkfifo', [pipe])
   for (const path of [pipe, '/dev/zero']) await assert.rejects(lastOf(path, 1), { code: 'not_found', message: /not a regular file/ })
 })
 
-test('what is appended is followed, whole lines only', async (t) => {
+test('appended text is followed in whole lines', async (t) => {
   const path = await fileOf(t, 'a\nb\n')
   const { seen, stop } = follow(path, 1)
   await until(() => seen.length === 1)
@@ -74,7 +74,7 @@ test('what is appended is followed, whole lines only', async (t) => {
   assert.deepEqual(seen, ['b', 'c', 'de'])
 })
 
-test('the file that takes the place of a renamed one is followed from its first line', async (t) => {
+test('the file that replaces a renamed one is followed from its first line', async (t) => {
   const path = await fileOf(t, 'a\n')
   const { seen, stop } = follow(path, 1)
   await until(() => seen.length === 1)
@@ -88,7 +88,7 @@ test('the file that takes the place of a renamed one is followed from its first 
   assert.deepEqual(seen, ['a', 'b', 'c', 'd'])
 })
 
-test('a file that was cut is followed from its new beginning', async (t) => {
+test('a truncated file is followed from its new beginning', async (t) => {
   const path = await fileOf(t, 'long enough\n')
   const { seen, stop } = follow(path, 1)
   await until(() => seen.length === 1)

@@ -32,7 +32,7 @@ const refTo = (lines: readonly string[]): LineRef => {
   return { chain, n, sha256: createHash('sha256').update(lines.at(-1)!).digest('hex') }
 }
 
-/** Lines of one chain, `count` of them, without line feeds. `after`: what stands before it. */
+/** Lines of one chain without line feeds. `after` refers to the line before the chain. */
 const chainOf = (count: number, id = FIRST, after: LineRef | null = null): string[] => {
   const events = [beganEvent(after), ...Array.from({ length: count - 1 }, (_item, n) => denialEvent(n + 1))]
   return new Chain({ id }).encode(events.map((event, n) => prepareLine(event, n))).map(({ bytes }) => bytes.toString())
@@ -46,7 +46,7 @@ const check = async (t: TestContext, lines: readonly string[], options?: VerifyO
 
 const kinds = ({ problems }: VerifyReport): [string, number][] => problems.map(({ kind, line }) => [kind, line])
 
-test('a journal that comes through a pipe is verified as it is in a file', async (t) => {
+test('a journal that comes through a pipe is verified like a file', async (t) => {
   const path = join(await temporaryDirectory(t), 'pipe')
   execFileSync('mkfifo', [path])
   const lines = chainOf(4_000)
@@ -54,7 +54,7 @@ test('a journal that comes through a pipe is verified as it is in a file', async
   assert.deepEqual([report.ok, report.lines], [true, 4_000])
 })
 
-test('of several files none may be a pipe, which would be empty the second time', async (t) => {
+test('several files are refused if one of them is a pipe, which cannot be read twice', async (t) => {
   const directory = await temporaryDirectory(t)
   const [path, pipe] = [join(directory, 'exec.log'), join(directory, 'pipe')]
   await writeFile(
@@ -72,7 +72,7 @@ test('of several files none may be a pipe, which would be empty the second time'
     await assert.rejects(verifyJournal(paths), { code: 'not_found', message: /pipe: it is not a regular file/ })
 })
 
-test('a whole chain is in order', async (t) => {
+test('a complete chain has no problems', async (t) => {
   const lines = chainOf(10)
   const report = await check(t, lines)
   const sha256 = createHash('sha256').update(lines.at(-1)!).digest('hex')
@@ -96,24 +96,24 @@ test('a whole chain is in order', async (t) => {
   )
 })
 
-test('an empty file is in order', async (t) => {
+test('an empty file has no problems', async (t) => {
   assert.equal((await check(t, [])).ok, true)
 })
 
-test('an altered line is found at the next one of its chain', async (t) => {
+test('an altered line is detected at the next line of its chain', async (t) => {
   const lines = chainOf(5)
   lines[2] = lines[2]!.replace('"rm"', '"ls"')
   assert.deepEqual(kinds(await check(t, lines)), [['altered', 4]])
 })
 
-test('a line taken out is missing, also many and also from the head', async (t) => {
+test('removed lines are missing, even several lines or the head of the chain', async (t) => {
   assert.deepEqual(kinds(await check(t, chainOf(5).toSpliced(2, 1))), [['missing', 3]])
   assert.deepEqual(kinds(await check(t, chainOf(9).toSpliced(2, 4))), [['missing', 3]])
   assert.deepEqual(kinds(await check(t, chainOf(5).slice(2))), [['head_missing', 1]])
   assert.equal((await check(t, chainOf(5).slice(2), { continued: true })).ok, true)
 })
 
-test('a line that stands twice, and lines that changed places, are out of place', async (t) => {
+test('doubled and swapped lines are out of place', async (t) => {
   const lines = chainOf(5)
   assert.deepEqual(kinds(await check(t, lines.toSpliced(2, 0, lines[1]!))), [['out_of_place', 3]])
   assert.deepEqual(kinds(await check(t, [lines[0]!, lines[2]!, lines[1]!, lines[3]!])), [
@@ -122,7 +122,7 @@ test('a line that stands twice, and lines that changed places, are out of place'
   ])
 })
 
-test('a line put in by hand does not fit', async (t) => {
+test('an inserted line does not fit into its chain', async (t) => {
   const lines = chainOf(4)
   const forged = chainOf(6)[5]!.replace('"n":5', '"n":2')
   assert.deepEqual(kinds(await check(t, lines.toSpliced(2, 0, forged))), [
@@ -132,7 +132,7 @@ test('a line put in by hand does not fit', async (t) => {
   ])
 })
 
-test('a line cut short by hand leaves a hole; one cut short by a crash leaves none', async (t) => {
+test('a line cut by hand leaves a gap, and a line cut by a crash does not', async (t) => {
   const lines = chainOf(4)
   const cut = await check(t, lines.with(1, lines[1]!.slice(0, 60)))
   assert.deepEqual([kinds(cut), cut.torn_lines], [[['missing', 3]], 1])
@@ -141,14 +141,14 @@ test('a line cut short by hand leaves a hole; one cut short by a crash leaves no
   assert.deepEqual([crash.ok, crash.torn_lines, crash.chains], [true, 1, 2])
 })
 
-test('what is no line of a journal is named', async (t) => {
+test('a text that is not a journal line is reported as unreadable', async (t) => {
   const lines = chainOf(2)
   const foreign = ['', 'hello', '{"ts":"x"}', '[]', 'null', lines[0]!.slice(5), 'x'.repeat(MAX_JOURNAL_LINE + 1)]
   for (const line of foreign.filter((text) => text !== ''))
     assert.deepEqual(kinds(await check(t, [...lines, line])), [['unreadable', 3]], line.slice(0, 40))
 })
 
-test('a line of a later version is named, and is in its chain like any other', async (t) => {
+test('a line of a later version is reported, and still belongs to its chain', async (t) => {
   const lines = chainOf(3)
   const later = JSON.stringify({ ...(JSON.parse(lines[2]!) as object), event: 'rumour', n: 3, prev: refTo(lines).sha256 })
   const report = await check(t, [...lines, later])
@@ -163,19 +163,19 @@ test('a line of a later version is named, and is in its chain like any other', a
   assert.deepEqual(kinds(await check(t, [...lines, later, ...next])), [['unreadable', 4]], 'a life begins behind it')
 })
 
-test('chains in one file are judged each for itself', async (t) => {
+test('chains in one file are checked independently', async (t) => {
   const [first, second] = [chainOf(3), chainOf(3, SECOND)]
   const mixed = [first[0]!, second[0]!, second[1]!, first[1]!, first[2]!, second[2]!]
   assert.equal((await check(t, mixed)).ok, true)
   assert.deepEqual(kinds(await check(t, mixed.toSpliced(3, 1))), [['missing', 4]])
 })
 
-test('the first line of a chain may name none before it', async (t) => {
+test('the first line of a chain must not refer to a line before it', async (t) => {
   const [line] = chainOf(1)
   assert.deepEqual(kinds(await check(t, [line!.replace('0'.repeat(64), 'a'.repeat(64))])), [['altered', 1]])
 })
 
-test('files are read in the order of their chains, in whatever order they are given', async (t) => {
+test('files are read in the order of their chains, in any given order', async (t) => {
   const directory = await temporaryDirectory(t)
   const lines = chainOf(9)
   const paths = ['b', 'c', 'a'].map((name) => join(directory, name))
@@ -195,7 +195,7 @@ test('files are read in the order of their chains, in whatever order they are gi
   )
 })
 
-test('a run that started and has no end is unfinished, unless it runs', async (t) => {
+test('a started run without an end is unfinished unless it is active', async (t) => {
   const { journal, path, runningDir } = await openJournal(t)
   for (const n of [1, 2]) {
     await journal.append(requestEvent(n))
@@ -209,7 +209,7 @@ test('a run that started and has no end is unfinished, unless it runs', async (t
   assert.equal((await verifyJournal([path])).ok, true)
 })
 
-test('problems beyond the longest list are counted', async (t) => {
+test('problems above the limit of the list are counted', async (t) => {
   const report = await check(
     t,
     Array.from({ length: MAX_VERIFY_PROBLEMS + 5 }, () => 'no'),
@@ -217,11 +217,11 @@ test('problems beyond the longest list are counted', async (t) => {
   assert.deepEqual([report.problems.length, report.problem_count, report.ok], [MAX_VERIFY_PROBLEMS, MAX_VERIFY_PROBLEMS + 5, false])
 })
 
-test('a file that is not there is an error that names it', async () => {
+test('a missing file is an error that names it', async () => {
   await assert.rejects(verifyJournal(['/nowhere/exec.log']), { code: 'not_found', message: /\/nowhere\/exec\.log/ })
 })
 
-test('any one byte changed before the last line of a chain is noticed', async (t) => {
+test('any changed byte before the last line of a chain is detected', async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   const text = Buffer.from(
     chainOf(6)
@@ -240,7 +240,7 @@ test('any one byte changed before the last line of a chain is noticed', async (t
   )
 })
 
-test('a long journal is checked in memory that does not grow with it', { timeout: 120_000 }, async (t) => {
+test('the check of a long journal needs less memory than the size of the file', { timeout: 120_000 }, async (t) => {
   const path = join(await temporaryDirectory(t), 'exec.log')
   const chain = new Chain({ id: FIRST })
   await writeFile(path, `${chainOf(1)[0]!}\n`)
