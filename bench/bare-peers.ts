@@ -34,7 +34,7 @@ export class BarePeers {
   async grow(count: number): Promise<void> {
     const { addresses } = await this.#daemon.json<{ addresses: string[] }>('id')
     for (const machineKey of this.#keys.slice(this.#nodes.length, count)) {
-      const node = new MeshNode({ clock: systemClock, machineKey, log: silentLogger }, { listen: [], mdns: false })
+      const node = new MeshNode({ clock: systemClock, machineKey, log: silentLogger }, { listen: [], mdns: false, acceptsUnlisted: true })
       await node.start()
       // A daemon limits the new connections per host and second.
       await until('a peer connects', async () =>

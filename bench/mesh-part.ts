@@ -23,7 +23,7 @@ export const startMeshPart = async (bootstrap: readonly string[]) => {
   const [signer, machineKey] = [agentSignerOf(randomBytes(32)), machineKeyOf(randomBytes(32))]
   const { machineId } = machineKey
   const executor = { snapshot: { contacts: [], known_pairs: [] }, onSnapshot: () => undefined } as never
-  const node = new MeshNode({ machineKey, clock, log }, { listen: ['/ip4/127.0.0.1/tcp/0'], mdns: false })
+  const node = new MeshNode({ machineKey, clock, log }, { listen: ['/ip4/127.0.0.1/tcp/0'], mdns: false, acceptsUnlisted: true })
   const judges = { clock, isContact: () => false, isKnown: (id: MachineId) => node.isKnown(id) }
   const knownAgents = new KnownAgents(judges)
   const presences = new Presences(judges, { self: machineId })

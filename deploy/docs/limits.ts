@@ -348,7 +348,7 @@ export const peerRates = (): string =>
     ['work', 'unlisted', 'named', 'accepted'],
     mesh.METERED.map((work) => [
       METERED_WORK[work],
-      ...[mesh.RATES.stranger, mesh.RATES.named, mesh.RATES.accepted].map((rates) => {
+      ...[mesh.RATES.unlisted, mesh.RATES.named, mesh.RATES.accepted].map((rates) => {
         const text = work === 'bytes' ? bytesText : numberText
         return `${text(rates[work].burst)} + ${text(rates[work].perSecond)}/s`
       }),

@@ -146,7 +146,7 @@ export const assertNobodyLeft = async (world: World): Promise<void> => {
   await until('what was killed is gone', () => doomed().length === 0).catch(() => assert.fail(`left: ${describe(doomed())}`))
   for (const { name, pid } of world.daemons) {
     const others = descendantsOf(pid).filter((member) => !halves.has(member.pid))
-    const odd = others.filter((member) => !nameOf(member.pid).endsWith('x0x-guardian '))
+    const odd = others.filter((member) => !nameOf(member.pid).endsWith('x0x-cleanup '))
     assert.ok(odd.length === 0 && others.length <= 1, `${name} has ${describe(others.map((member) => member.pid))}`)
   }
 }

@@ -42,7 +42,7 @@ export const IDENTITY_ROWS: readonly Row[] = [
     await symlink(tool, join(house.project, 'link'))
     assert.match(
       await failureOf(t, house, [join(house.project, 'link')], {}),
-      form === 'host' ? /the sandbox could not be looked at: ENOENT/ : /link" is not a program in the image/,
+      form === 'host' ? /the sandbox could not be checked: ENOENT/ : /link" is not a program in the image/,
     )
   }),
 

@@ -92,14 +92,14 @@ const account = (planning: Planning, data: Uint8Array): void => {
 }
 
 const plan = async ({ change, permit, target }: Permitted, planning: Planning): Promise<Effect[]> => {
-  if (change.kind === 'delete') return [{ kind: 'remove', permit, at: await standingAt(permit, planning, false) }]
+  if (change.kind === 'delete') return [{ kind: 'remove', permit, at: await existingAt(permit, planning, false) }]
   if (change.kind === 'add') {
     const data = Buffer.from(change.content)
     account(planning, data)
     await requireFree(permit)
     return [{ kind: 'put', permit, data }]
   }
-  const at = await standingAt(permit, planning, target === null)
+  const at = await existingAt(permit, planning, target === null)
   requireRegular(at.found.info, pathOf(permit))
   const old = await readWhole(at.found, 'edit_bytes', MAX_EDIT_BYTES)
   account(planning, old)
@@ -133,7 +133,7 @@ export const patched = async (old: Buffer, hunks: readonly Hunk[], path: string,
 }
 
 /** Finds a file. A final link itself if it is not followed. */
-const standingAt = async (permit: FilePermit, { places, share }: Planning, followLast: boolean): Promise<FoundFile> => {
+const existingAt = async (permit: FilePermit, { places, share }: Planning, followLast: boolean): Promise<FoundFile> => {
   const { directory, name, found } = places.use(await beneath(permit, { followLast }))
   if (found === null) throw systemError('ENOENT')
   if (directory === null) throw systemError('EISDIR')

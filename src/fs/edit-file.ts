@@ -56,12 +56,12 @@ const edit = async (permit: FilePermit, options: EditRequest, share: TimeSlice):
   return await exclusively(
     [found.info],
     async () => {
-      const standing: FoundFile = { directory, name, found: { ...found, info: await statBehind(found.handle) } }
-      requireUnchangedSince(options.expected_mtime, standing.found.info.mtimeNs, path)
-      const old = await readWhole(standing.found, 'edit_bytes', MAX_EDIT_BYTES)
+      const existing: FoundFile = { directory, name, found: { ...found, info: await statBehind(found.handle) } }
+      requireUnchangedSince(options.expected_mtime, existing.found.info.mtimeNs, path)
+      const old = await readWhole(existing.found, 'edit_bytes', MAX_EDIT_BYTES)
       const { data, replacements } = await edited(old, options, path, share)
       share.signal.throwIfAborted()
-      const info = await overwrite(standing, data, { path, old })
+      const info = await overwrite(existing, data, { path, old })
       return { replacements, bytes_written: data.length, created: false, ...mtimeOf(info) }
     },
     share.signal,

@@ -29,11 +29,11 @@ export const exclusively = async <T>(
 }
 
 const enter = async (key: string, signal: AbortSignal): Promise<() => void> => {
-  const turnstile = busy.get(key) ?? new Semaphore({ limit: 1 })
-  busy.set(key, turnstile)
-  const forget = (): void => void (turnstile.free && busy.delete(key))
+  const limiter = busy.get(key) ?? new Semaphore({ limit: 1 })
+  busy.set(key, limiter)
+  const forget = (): void => void (limiter.free && busy.delete(key))
   try {
-    const leave = await turnstile.acquire(signal)
+    const leave = await limiter.acquire(signal)
     return () => {
       leave()
       forget()

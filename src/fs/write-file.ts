@@ -105,14 +105,14 @@ export const create = async (
 }
 
 const writeStanding = async (
-  standing: FoundFile,
+  existing: FoundFile,
   { mode, data, atomic, expected_mtime }: WriteRequest,
   path: string,
 ): Promise<{ readonly info: BigIntStats; readonly atomic: boolean }> => {
-  if (mode === 'append') return { info: await append(standing, data, { path, mustBeSame: expected_mtime !== null }), atomic: false }
-  const info = atomic ? await replace(standing, data, path) : null
+  if (mode === 'append') return { info: await append(existing, data, { path, mustBeSame: expected_mtime !== null }), atomic: false }
+  const info = atomic ? await replace(existing, data, path) : null
   if (info !== null) return { info, atomic: true }
-  return { info: await overwrite(standing, data, { path, old: null }), atomic: false }
+  return { info: await overwrite(existing, data, { path, old: null }), atomic: false }
 }
 
 /** Null if a new file would lack rights or names of the old one. */

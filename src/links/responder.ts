@@ -16,7 +16,7 @@ import { isAccepted, isRejected } from './link.ts'
 import type { LinkServices } from './services.ts'
 
 /** Handshakes at once by peer class. Each class has its own slots, so that a lower class cannot use up those of a higher one. */
-export const HANDSHAKE_SLOTS = { accepted: 64, named: 16, stranger: 32 } as const
+export const HANDSHAKE_SLOTS = { accepted: 64, named: 16, unlisted: 32 } as const
 /** Handshakes at once of unlisted peers from one remote address. */
 export const MAX_UNLISTED_HANDSHAKES_PER_ADDRESS = 4
 /** Handshakes at once of one machine. Two may have crossed. */
@@ -52,7 +52,7 @@ export class HandshakeBudget {
     const holderOf = ({ machineId }: MeshConnection): string => this.#node.shares.agentOf(machineId) ?? machineId
     const own = alike.filter((other) => holderOf(other) === holderOf(connection))
     const machines = alike.filter((other) => other.machineId === connection.machineId)
-    const here = peerClass === 'stranger' ? alike.filter((other) => other.host === connection.host) : []
+    const here = peerClass === 'unlisted' ? alike.filter((other) => other.host === connection.host) : []
     return (
       !this.#underway.has(connection) &&
       hasShare(own.length, alike.length, HANDSHAKE_SLOTS[peerClass]) &&

@@ -54,7 +54,7 @@ export class Cards implements Startable {
   readonly #held = new BoundedMap<MachineId, Uint8Array>({ max: MAX_CARDS_HELD, isApart: (one) => this.#deps.node.isKnown(one) })
   readonly #underway = new Map<MachineId, Promise<unknown>>()
   /** Each kind has separate slots. `claimed` are machines that claim to have a contact. */
-  readonly #asks = { known: new Asks(), claimed: new Asks(), stranger: new Asks() }
+  readonly #asks = { known: new Asks(), claimed: new Asks(), unlisted: new Asks() }
   readonly #answers: RateLimit
   readonly #dialled: RateLimit
   readonly #allDialled: RateLimit
@@ -81,8 +81,8 @@ export class Cards implements Startable {
   heard(heard: PresenceRecord): void {
     const { knownAgents, node, book } = this.#deps
     if (knownAgents.renew(heard) || this.#underway.has(heard.machine_id)) return
-    const kind = node.isKnown(heard.machine_id) ? 'known' : book.mayBe(heard.agent_id, heard.machine_id) ? 'claimed' : 'stranger'
-    if (kind === 'stranger' && knownAgents.list().length >= EAGER_CARDS) return
+    const kind = node.isKnown(heard.machine_id) ? 'known' : book.mayBe(heard.agent_id, heard.machine_id) ? 'claimed' : 'unlisted'
+    if (kind === 'unlisted' && knownAgents.list().length >= EAGER_CARDS) return
     const asks = this.#asks[kind]
     if (asks.underway >= MAX_ASKS_UNDERWAY) return
     asks.underway += 1
@@ -101,7 +101,7 @@ export class Cards implements Startable {
         const nearest = node.connectionsTo(machine_id).at(-1) ?? node.connectionsTo(machineIdOfText(neighbour) ?? '').at(-1)
         // The neighbour may withhold the card on purpose, so its failure is not final.
         if (nearest !== undefined && (await this.#askOf(nearest, heard).catch(() => false))) return
-        if (asks === this.#asks.stranger || nearest?.machineId === machine_id || !this.#mayDial(heard, asks)) return
+        if (asks === this.#asks.unlisted || nearest?.machineId === machine_id || !this.#mayDial(heard, asks)) return
         await this.#askOf(await node.dial(machine_id, addresses, this.#stop.signal, { background: true }), heard)
       })
     } catch (error) {

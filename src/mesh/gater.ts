@@ -123,13 +123,13 @@ export class ConnectionGate implements ConnectionGater {
   /** Cache of `outsideHosts()`, or null when a connection has opened, closed or been proven since. */
   #outsideHosts: number | null = null
 
-  /** `strangers` says whether unlisted machines may stay. `connections` is the maximum number at once. */
-  constructor(components: GateComponents, init: { strangers: boolean; connections?: number | undefined }) {
+  /** `connections` is the maximum number at once. */
+  constructor(components: GateComponents, init: { acceptsUnlisted: boolean; connections?: number | undefined }) {
     this.#view = components.view
     this.#hosts = new KnownHosts(components.view)
     this.#reach = components.reach
     this.#shares = components.shares
-    this.#acceptsUnlisted = init.strangers
+    this.#acceptsUnlisted = init.acceptsUnlisted
     this.#max = init.connections ?? MAX_CONNECTIONS
   }
 

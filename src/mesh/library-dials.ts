@@ -65,9 +65,9 @@ export class EngineDials implements DhtDialer {
   /** Number of this daemon's own dials of each machine under way. */
   readonly #ours = new Map<MachineId, number>()
 
-  constructor(deps: EngineDialsDeps, init: { strangers: boolean }) {
+  constructor(deps: EngineDialsDeps, init: { acceptsUnlisted: boolean }) {
     this.#deps = deps
-    this.#acceptsUnlisted = init.strangers
+    this.#acceptsUnlisted = init.acceptsUnlisted
     this.#addresses = new RateLimit(deps, perMinute(ENGINE_ADDRESSES_PER_MINUTE))
     this.#ofServer = new RateLimit(deps, perMinute(ENGINE_ADDRESSES_OF_SERVER))
     this.#ofMachine = new RateLimit(deps, perMinute(ENGINE_DIALS_OF_MACHINE))

@@ -38,8 +38,8 @@ export interface MeshNodeInit {
   readonly announce?: readonly string[]
   /** Whether to search for peers on the local network. */
   readonly mdns: boolean
-  /** Whether unlisted machines may connect, by default true. */
-  readonly strangers?: boolean
+  /** Whether unlisted machines may connect. */
+  readonly acceptsUnlisted: boolean
   /** Maximum number of connections, by default `MAX_CONNECTIONS`. */
   readonly connections?: number
   /** Whether to relay for contacts, by default false. */
@@ -56,7 +56,7 @@ export type StreamHandler = (connection: MeshConnection, stream: MeshStream) => 
 /** This machine in the mesh. It listens, dials, and carries streams and presences. Only this folder uses libp2p. */
 export class MeshNode implements Startable {
   /** Peer class of a machine, by contacts, ACL and bootstrap list. A higher class has precedence. */
-  classOf: (machineId: MachineId) => PeerClass = () => 'stranger'
+  classOf: (machineId: MachineId) => PeerClass = () => 'unlisted'
   /** Whether a pin or the ACL names this machine. */
   isPinned: (machineId: MachineId) => boolean = () => false
   readonly shares: AgentShares
@@ -94,7 +94,7 @@ export class MeshNode implements Startable {
         sourceOf: (machineId) => this.#limits.sourceOf(machineId),
         unlistedDialled: () => this.connections().filter((one) => !one.inbound && !this.isKnown(one.machineId)).length,
       },
-      { strangers: this.acceptsUnlisted },
+      { acceptsUnlisted: this.acceptsUnlisted },
     )
     this.#connections = new OpenConnections(components, {
       maySend: (connection, traffic) => this.#limits.maySend(connection, traffic),
@@ -102,13 +102,13 @@ export class MeshNode implements Startable {
     })
     this.shares = new AgentShares({ connections: this.#connections })
     this.reach = new Reachability({ ...components, shares: this.shares }, { relay: init.relay ?? false })
-    const { reach, shares, acceptsUnlisted: strangers } = this
-    this.#gate = new ConnectionGate({ view: this.#gateView(), reach, shares }, { strangers, connections: init.connections })
+    const { reach, shares, acceptsUnlisted } = this
+    this.#gate = new ConnectionGate({ view: this.#gateView(), reach, shares }, { acceptsUnlisted, connections: init.connections })
     this.#limits = new PeerLimits({ sources: this.#sources, connections: this.#connections, log: components.log })
   }
 
   get acceptsUnlisted(): boolean {
-    return this.#init.strangers ?? true
+    return this.#init.acceptsUnlisted
   }
 
   get machineId(): MachineId {
@@ -186,7 +186,7 @@ export class MeshNode implements Startable {
   }
 
   isKnown(machineId: MachineId): boolean {
-    return this.classOf(machineId) !== 'stranger'
+    return this.classOf(machineId) !== 'unlisted'
   }
 
   unlistedConnections(): number {

@@ -31,7 +31,7 @@ export class PeerClasses implements Startable {
   }
 
   of(machineId: MachineId): PeerClass {
-    return this.#peerClasses.get(machineId) ?? 'stranger'
+    return this.#peerClasses.get(machineId) ?? 'unlisted'
   }
 
   /** Whether the agent is the own one, a contact or in the ACL. */

@@ -136,7 +136,7 @@ export class Sources {
   }
 
   of({ machineId, host }: Whom): string {
-    return this.#classOf(machineId) === 'stranger' ? host : machineId
+    return this.#classOf(machineId) === 'unlisted' ? host : machineId
   }
 
   /** Charges `count` events to this peer's source. */
@@ -150,7 +150,7 @@ export class Sources {
     const peerClass = this.#classOf(peer.machineId)
     const source = this.of(peer)
     if (!this.#limit('own', peerClass, what).allows(source, count)) return 'too_much'
-    if (peerClass !== 'stranger' || this.#limit('crowd', 'stranger', what).allows(CROWD, count)) return 'allowed'
+    if (peerClass !== 'unlisted' || this.#limit('crowd', 'unlisted', what).allows(CROWD, count)) return 'allowed'
     if (!this.#paysAmongMany(source, what, count)) return 'crowded'
     this.#payers.record(source)
     return 'allowed'
@@ -185,8 +185,8 @@ export class Sources {
   /** Addresses cost an attacker little, so all hosts share a limit in addition to their own. */
   #mayAnybodyConnect(host: string): boolean {
     const count = this.#penalties.refuses(host) ? REFUSED_CONNECTION_COST : 1
-    if (!this.#limit('own', 'stranger', 'connections').allows(host, count)) return false
-    const crowd = this.#limit('crowd', 'stranger', 'connections')
+    if (!this.#limit('own', 'unlisted', 'connections').allows(host, count)) return false
+    const crowd = this.#limit('crowd', 'unlisted', 'connections')
     return (!crowd.isShort(CROWD) || this.#paysAmongMany(host, 'connections', count)) && crowd.allowsByChance(CROWD)
   }
 
@@ -197,7 +197,7 @@ export class Sources {
    */
   #paysAmongMany(source: string, what: Metered, count: number): boolean {
     const share = Math.max(1, this.#deps.outsideHosts() / CROWD_FACTOR, this.#payers.count / CROWD_FACTOR)
-    return this.#limit('among many', 'stranger', what).allows(source, Math.min(count * share, RATES.stranger[what].burst))
+    return this.#limit('among many', 'unlisted', what).allows(source, Math.min(count * share, RATES.unlisted[what].burst))
   }
 
   /** `own` is the plain limit of each source. `among many` is the limit for the multiplied cost, while `crowd` is used up. `crowd` is shared by all unlisted sources. */

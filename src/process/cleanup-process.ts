@@ -136,7 +136,7 @@ sweep || { sleep ${CLEANUP_GRACE_SECONDS}; sweep; }
 export const CLEANUP_LIVED_MS = 100
 
 /** Last argument of its command line, which identifies it. */
-export const CLEANUP_NAME = 'x0x-guardian'
+export const CLEANUP_NAME = 'x0x-cleanup'
 
 const TOOLS_PATH = '/usr/bin:/bin'
 

@@ -39,11 +39,11 @@ export class PrivateCopies implements Startable {
   }
 
   /** Creates the copies. Throws errors of the system, and for a file whose hash differs from the approved one. Then nothing is left. */
-  make({ argv0, words: standing }: StandIn): ProgramFiles & { remove(): void } {
+  make({ argv0, words: template }: StandIn): ProgramFiles & { remove(): void } {
     const directory = join(this.#own, randomBytes(16).toString('hex'))
     try {
       const copies: string[] = []
-      const [program = '', ...words] = standing.map((word, at) => {
+      const [program = '', ...words] = template.map((word, at) => {
         if (typeof word === 'string') return word
         const copy = placeFor(word, join(directory, String(at)))
         copies.push(copy)

@@ -15,7 +15,7 @@ import { type LaunchPlan, directoryOf, feed, launch, planLaunch } from './launch
 import { MAX_WRAPPER_TEXT, PidNamespace } from './pid-namespace.ts'
 import type { PrivateCopies, ProgramFiles } from './private-copies.ts'
 import { launchObstacle } from './program-format.ts'
-import { standingProblem } from './sandbox/verify.ts'
+import { namespaceProblem } from './sandbox/verify.ts'
 import type { ExitStatus, ProcessSignal } from './signals.ts'
 
 /** A started program or its wrapper, which leads a new session and group. */
@@ -151,8 +151,7 @@ const letBegin = async (
   if (plan.sandbox === null || namespace === null) return null
   const { marker, gate } = plan.sandbox
   const { permit, starting } = run
-  const standing = await standingProblem(namespace, { permit: { ...permit, ...starting }, marker, ended })
-  const problem = standing ?? pinProblem(permit)
+  const problem = (await namespaceProblem(namespace, { permit: { ...permit, ...starting }, marker, ended })) ?? pinProblem(permit)
   if (problem === null) feed(child, gate)?.end('\n')
   return problem
 }

@@ -108,7 +108,7 @@ export const startLocalExecutor = async (init: EngineInit, env: Environment, log
     ...(routed === null ? [] : [{ name: 'private copies', startable: routed.copies }]),
     { name: 'cells', startable: trees },
     ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
-    { name: 'guardian', startable: cleanup },
+    { name: 'cleanup process', startable: cleanup },
     { name: 'engine', startable: engine, deadlineMs: ENGINE_STOP_MS },
   ]
   await startAll(entries)

@@ -34,7 +34,7 @@ const startOnAll = async (t: TestContext) => {
 /** One connection from each of very many hosts, all at once; no more than all hosts may begin together are let in. */
 const beginFromManyHosts = async (t: TestContext, bob: Peer, port: number): Promise<void> => {
   const hosts = 1_200
-  const { burst, perSecond } = RATES.stranger.connections
+  const { burst, perSecond } = RATES.unlisted.connections
   const began = performance.now()
   const mayCome = (): number => CROWD_FACTOR * (burst + (perSecond * (performance.now() - began)) / 1000)
   const sockets = Array.from({ length: hosts }, (_, i) =>

@@ -57,7 +57,7 @@ test('streams opened and reset without end cost a stranger its connection, and t
 test('questions of the muxer without end cost a stranger its connection, read or not', LIMIT, async (t) => {
   const { bob, stranger, address, unharmed } = await setUp(t)
   const { wire } = await stranger.connect(address)
-  const pings = Buffer.concat(Array.from({ length: RATES.stranger.pings.burst }, (_, i) => muxerHead(2, 1, 0, i)))
+  const pings = Buffer.concat(Array.from({ length: RATES.unlisted.pings.burst }, (_, i) => muxerHead(2, 1, 0, i)))
   while (await push(wire, pings)) await sleep(0)
   assert.deepEqual(offences(bob), ['flood'])
   await unharmed()
@@ -77,7 +77,7 @@ test('a machine that we know comes from a host that is refused, where another on
     for (let id = 1_001; await push(wire, resets(id, 250)); id += 500) await sleep(0)
   }
   // More than a refused host has left.
-  for (let i = 0; i < RATES.stranger.connections.burst / REFUSED_CONNECTION_COST + 5; i++) await stranger.connect(address).catch(() => null)
+  for (let i = 0; i < RATES.unlisted.connections.burst / REFUSED_CONNECTION_COST + 5; i++) await stranger.connect(address).catch(() => null)
   await bob.contacts.importCard(await late.card(), { trust: 'trusted' })
   await introduce(late, bob, 'trusted')
   await late.links.link(bob.agentId, signalOf())
@@ -90,7 +90,7 @@ test('bytes without end cost a stranger its connection, though none of them is k
   const piece = Buffer.concat([muxerHead(0, 0, 99, 60_000), Buffer.alloc(60_000)])
   let sent = 0
   while (await push(wire, piece)) sent += piece.length
-  assert.ok(sent >= RATES.stranger.bytes.burst)
+  assert.ok(sent >= RATES.unlisted.bytes.burst)
   assert.deepEqual(offences(bob), ['flood'])
   await unharmed()
 })
@@ -217,7 +217,7 @@ test('whole handshakes, one after another, are as many as the meter of their hos
     // Over there, too: one that begins while another is not over on its connection is refused for that.
     await until(() => bob.counters.get('links_opened') === made || bob.counters.get('handshakes_refused') > 0)
   }
-  const { burst, perSecond } = RATES.stranger.handshakes
+  const { burst, perSecond } = RATES.unlisted.handshakes
   assert.ok(made > burst / 2 && bob.counters.get('links_opened') <= burst + (perSecond * (performance.now() - began)) / 1000)
 })
 

@@ -119,11 +119,11 @@ test('a refusal of somebody whom the trust rules do not accept is reported as an
     clamp: false,
   }
   assert.equal((await pair.runner.run(spec, sink)).denial_reason, 'argv_not_allowed')
-  assert.equal(pair.strangersDenied.length, 0)
+  assert.equal(pair.unlistedDenied.length, 0)
   await pair.responder.contacts.setTrust(pair.requester.own.signer.agentId, 'unknown')
   assert.equal((await pair.runner.run(spec, sink)).denial_reason, 'trust_rejected')
   assert.deepEqual(
-    pair.strangersDenied.map(({ agentId }) => agentId),
+    pair.unlistedDenied.map(({ agentId }) => agentId),
     [pair.requester.own.signer.agentId],
   )
 })

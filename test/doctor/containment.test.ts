@@ -88,7 +88,7 @@ test('the next start ends the processes in a control group that a crash left, ev
   const { running, pid } = await escaping(mesh)
   const { parents } = await recordOf(bob)
   const children = readFileSync(`/proc/${bob.pid}/task/${bob.pid}/children`, 'latin1').split(' ').filter(Boolean).map(Number)
-  const cleanup = children.find((child) => readFileSync(`/proc/${child}/cmdline`, 'latin1').endsWith('x0x-guardian\0'))
+  const cleanup = children.find((child) => readFileSync(`/proc/${child}/cmdline`, 'latin1').endsWith('x0x-cleanup\0'))
   assert.ok(cleanup)
   // A running daemon would start another cleanup process.
   process.kill(bob.pid, 'SIGSTOP')

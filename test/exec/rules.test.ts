@@ -89,7 +89,7 @@ test('a stranger that asks for its rules is told trust_rejected, whatever the AC
     const pair = await execPair(t, { ...options, befriend: false })
     const answer = await ask(pair)
     assert.deepEqual([answer.ok, answer.denial_reason, answer.rules], [false, 'trust_rejected', []])
-    assert.equal(pair.strangersDenied.length, 1)
+    assert.equal(pair.unlistedDenied.length, 1)
     if (options.acl !== false) assert.deepEqual(await pair.responder.events(answer.request_id), ['denial'])
   }
 })

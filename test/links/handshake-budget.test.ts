@@ -9,7 +9,7 @@ const connection = (machineId: string, host: string): MeshConnection => ({ machi
 
 const budgetOf = (mayBegin = (): boolean => true, agentOf = (_machineId: string): string | null => null): HandshakeBudget =>
   new HandshakeBudget({
-    node: { classOf: (machineId) => (machineId.split(' ')[0] ?? 'stranger') as PeerClass, mayBegin, shares: { agentOf } },
+    node: { classOf: (machineId) => (machineId.split(' ')[0] ?? 'unlisted') as PeerClass, mayBegin, shares: { agentOf } },
   })
 
 const take = (budget: HandshakeBudget, count: number, standing: PeerClass, host = (i: number): string => `host${i}`) =>
@@ -17,16 +17,16 @@ const take = (budget: HandshakeBudget, count: number, standing: PeerClass, host 
 
 test('unlisted machines have few handshakes per address and in total, and each peer class has its own slots', () => {
   const budget = budgetOf()
-  const here = take(budget, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS + 1, 'stranger', () => 'here')
+  const here = take(budget, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS + 1, 'unlisted', () => 'here')
   assert.equal(here.length, MAX_UNLISTED_HANDSHAKES_PER_ADDRESS)
-  const others = Array.from({ length: HANDSHAKE_SLOTS.stranger }, (_, i) => budget.take(connection(`stranger o${i}`, `host${i}`)))
-  assert.equal(others.filter(Boolean).length, HANDSHAKE_SLOTS.stranger - MAX_UNLISTED_HANDSHAKES_PER_ADDRESS)
+  const others = Array.from({ length: HANDSHAKE_SLOTS.unlisted }, (_, i) => budget.take(connection(`unlisted o${i}`, `host${i}`)))
+  assert.equal(others.filter(Boolean).length, HANDSHAKE_SLOTS.unlisted - MAX_UNLISTED_HANDSHAKES_PER_ADDRESS)
   assert.equal(take(budget, 1_000, 'named').length, HANDSHAKE_SLOTS.named)
   assert.equal(take(budget, 1_000, 'accepted', () => 'here').length, HANDSHAKE_SLOTS.accepted)
   here[0]?.()
   here[0]?.()
-  assert.notEqual(budget.take(connection('stranger again', 'here')), null)
-  assert.equal(budget.take(connection('stranger once more', 'here')), null)
+  assert.notEqual(budget.take(connection('unlisted again', 'here')), null)
+  assert.equal(budget.take(connection('unlisted once more', 'here')), null)
 })
 
 test('two accepted agents with many machines leave handshake slots to a third agent', () => {

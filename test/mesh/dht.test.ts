@@ -275,7 +275,7 @@ test('an unlisted peer that queries the DHT too fast or stores too much is refus
   assert.deepEqual([metered.messages, offences.flood], [0, 0])
   const [connection] = hasty.node.connections()
   const [from] = server.node.connections()
-  for (let i = 0; i < RATES.stranger.messages.burst - 100; i++) server.node.mayBegin(from!, 'messages')
+  for (let i = 0; i < RATES.unlisted.messages.burst - 100; i++) server.node.mayBegin(from!, 'messages')
   const stream = await connection!.openStream(DHT_PROTOCOL, signalOf())
   for (let i = 0; i < 100; i++) stream.send(FIND_NODE)
   await until(() => server.node.connections().length === 0)

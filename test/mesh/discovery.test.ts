@@ -46,7 +46,10 @@ test('a listen address that is in use stops the start', LIMIT, async (t) => {
   const taken = alice.node.addresses()[0]!.replace(/\/p2p\/.*/, '')
   const { MeshNode } = await import('../../src/mesh/node.ts')
   const { silentLogger } = await import('../../src/base/log.ts')
-  const other = new MeshNode({ clock: systemClock, machineKey: alice.machineKey, log: silentLogger }, { listen: [taken], mdns: false })
+  const other = new MeshNode(
+    { clock: systemClock, machineKey: alice.machineKey, log: silentLogger },
+    { listen: [taken], mdns: false, acceptsUnlisted: true },
+  )
   t.after(() => other.stop())
   await assert.rejects(other.start(), (error) => isAppError(error, 'conflict') && error.message.includes(`${taken}: the port is in use`))
   assert.deepEqual(other.addresses(), [])

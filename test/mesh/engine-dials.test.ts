@@ -55,7 +55,7 @@ const setUp = ({ strangers = true } = {}) => {
     sourceOf: (machineId: MachineId) => `host of ${machineId}`,
     unlistedDialled: () => mesh.unlistedDialled,
   }
-  const dials = new EngineDials(parts, { strangers })
+  const dials = new EngineDials(parts, { acceptsUnlisted: strangers })
   const reaches = async (machineId: MachineId, own: readonly string[] = []): Promise<boolean> =>
     dials.reach(machineId, own, signalOf()).then(
       () => true,

@@ -45,7 +45,7 @@ const setUp = (init: { strangers?: boolean; connections?: number } = {}) => {
     mayCarry: (from, to) => known.has(from) && known.has(to),
   }
   const shares: GateComponents['shares'] = { agentOf: (machineId) => agents.get(machineId) ?? null }
-  const gate = new ConnectionGate({ view, reach, shares }, { strangers: init.strangers ?? true, connections: init.connections })
+  const gate = new ConnectionGate({ view, reach, shares }, { acceptsUnlisted: init.strangers ?? true, connections: init.connections })
   /** Opens an inbound connection from a host or a full address. Returns null if it is refused. */
   const come = (host: string, machine: MachineId | null, idle = false) => {
     const onClose: (() => void)[] = []

@@ -14,7 +14,7 @@ import { ManualClock } from '../support/manual-clock.ts'
 const sourcesOf = (clock: ManualClock, hosts = 1, random?: () => number): Sources =>
   new Sources(
     { clock, outsideHosts: () => hosts, ...(random !== undefined && { random }) },
-    { classOf: (machineId) => (machineId in RATES ? (machineId as PeerClass) : 'stranger') },
+    { classOf: (machineId) => (machineId in RATES ? (machineId as PeerClass) : 'unlisted') },
   )
 const metersOf = (clock: ManualClock, hosts = 1) => {
   const sources = sourcesOf(clock, hosts)
@@ -55,14 +55,14 @@ test('when unlisted peers together exceed their limit, heavy ones are refused an
   const clock = new ManualClock()
   const hosts = 64
   const meters = metersOf(clock, hosts)
-  const { perSecond } = RATES.stranger.streams
+  const { perSecond } = RATES.unlisted.streams
   const found = new Set<number>()
   for (let second = 0; second < 60; second++) {
     for (let host = 0; host < hosts; host++) {
       // Each stays below the limit of a single host.
-      for (let i = 0; i < perSecond * 0.9; i++) if (!meters.take('stranger', `host ${host}`, 'streams')) found.add(host)
+      for (let i = 0; i < perSecond * 0.9; i++) if (!meters.take('unlisted', `host ${host}`, 'streams')) found.add(host)
     }
-    assert.equal(meters.take('stranger', 'quiet', 'streams'), true)
+    assert.equal(meters.take('unlisted', 'quiet', 'streams'), true)
     await clock.advance(1_000)
   }
   assert.ok(found.size >= hosts / 2)
@@ -74,12 +74,12 @@ test('hosts that use a fresh budget and leave achieve little more together than 
     const clock = new ManualClock()
     // Eight hosts are connected, and new ones arrive each second at the maximum rate.
     const meters = metersOf(clock, 8)
-    const { burst, perSecond } = RATES.stranger[what]
+    const { burst, perSecond } = RATES.unlisted[what]
     const once = Math.max(1, burst / 1_000)
     let done = 0
     for (let second = 0; second < secs; second++) {
-      for (let host = 0; host < CROWD_FACTOR * RATES.stranger.connections.perSecond; host++)
-        while (meters.take('stranger', `${second} ${host}`, what, once)) done += once
+      for (let host = 0; host < CROWD_FACTOR * RATES.unlisted.connections.perSecond; host++)
+        while (meters.take('unlisted', `${second} ${host}`, what, once)) done += once
       await clock.advance(1_000)
     }
     assert.ok(done <= 4 * CROWD_FACTOR * (burst + perSecond * secs), `${what}: ${done / burst} bursts`)
@@ -90,16 +90,16 @@ test('refused work of an unlisted peer does not reduce the budget of others', as
   const clock = new ManualClock()
   const meters = metersOf(clock, 200)
   for (let second = 0; second < 30; second++) {
-    for (let i = 0; i < 50; i++) meters.take('stranger', 'loud', 'handshakes')
-    assert.equal(meters.take('stranger', 'quiet', 'handshakes'), true)
+    for (let i = 0; i < 50; i++) meters.take('unlisted', 'loud', 'handshakes')
+    assert.equal(meters.take('unlisted', 'quiet', 'handshakes'), true)
     await clock.advance(1_000)
   }
 })
 
 test('unlisted peers use no budget of named peers, and neither class uses that of accepted peers', () => {
   const meters = metersOf(new ManualClock())
-  while (meters.take('stranger', 'host', 'streams')) continue
-  for (let i = 0; i < 2 * CROWD_FACTOR; i++) while (meters.take('stranger', `host ${i}`, 'streams', 10)) continue
+  while (meters.take('unlisted', 'host', 'streams')) continue
+  for (let i = 0; i < 2 * CROWD_FACTOR; i++) while (meters.take('unlisted', `host ${i}`, 'streams', 10)) continue
   assert.equal(meters.take('named', 'machine', 'streams', RATES.named.streams.burst), true)
   assert.equal(meters.take('named', 'machine', 'streams'), false)
   assert.equal(meters.take('accepted', 'machine', 'streams', RATES.accepted.streams.burst), true)
@@ -107,8 +107,8 @@ test('unlisted peers use no budget of named peers, and neither class uses that o
 
 test('a host below its own limit is refused as crowded when all unlisted peers together do too much', () => {
   const sources = sourcesOf(new ManualClock(), 512)
-  const at = (host: string) => ({ machineId: 'stranger', host })
-  const { burst } = RATES.stranger.messages
+  const at = (host: string) => ({ machineId: 'unlisted', host })
+  const { burst } = RATES.unlisted.messages
   for (let i = 0; i < 2 * CROWD_FACTOR; i++) while (sources.charge(at(`host ${i}`), 'messages', burst / 4) === 'allowed') continue
   // Two batches of an honest peer. The first one uses the whole share of its host in this crowd.
   assert.deepEqual(
@@ -129,12 +129,12 @@ test('a refused host may open a few connections, and has another share if a know
   for (let i = 0; i < 2; i++) sources.penalise('here', 'bad_signature')
   let came = 0
   while (sources.mayConnect('here', false)) came += 1
-  assert.equal(came, RATES.stranger.connections.burst / REFUSED_CONNECTION_COST)
+  assert.equal(came, RATES.unlisted.connections.burst / REFUSED_CONNECTION_COST)
   assert.equal(sources.mayConnect('here', true), true)
 })
 
 test('connections from many hosts stay within the limit of the crowd, and a rare newcomer gets in', async () => {
-  const { burst, perSecond } = RATES.stranger.connections
+  const { burst, perSecond } = RATES.unlisted.connections
   await fc.assert(
     fc.asyncProperty(fc.integer(), fc.integer({ min: 100, max: 6_000 }), fc.integer({ min: 1, max: 4 }), async (seed, hosts, eager) => {
       const clock = new ManualClock()
@@ -172,7 +172,7 @@ test('unlisted peers of a host cannot use up the share of known machines there, 
     await clock.advance(50)
   }
   const most = (standing: PeerClass): number => RATES[standing].connections.burst + RATES[standing].connections.perSecond * secs
-  assert.ok(strangers + known <= most('stranger') + most('named'), String(strangers))
+  assert.ok(strangers + known <= most('unlisted') + most('named'), String(strangers))
   // One attempt per second for a minute, among four hundred per second.
   assert.ok(known > 0)
 })

@@ -101,7 +101,7 @@ export interface ExecPair {
   /** The requester's ends of the streams opened so far. */
   readonly channels: LocalChannel[]
   /** Requesters that were refused as unlisted peers. */
-  readonly strangersDenied: RunPeer[]
+  readonly unlistedDenied: RunPeer[]
   /** Receives the target's end of a stream before the service sees it. */
   onIncoming: (channel: LocalChannel) => void
   /** Decides how a reconnection to the target ends. By default it opens another stream. */
@@ -138,7 +138,7 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
     agentPublicKey: party.signer.publicKey,
   })
   const [counters, serviceCounters] = [new RequesterCounters(), new RequesterCounters()]
-  const strangersDenied: RunPeer[] = []
+  const unlistedDenied: RunPeer[] = []
   const serve = async (): Promise<Served> => {
     const network = await responder.connect()
     const service = new ExecService({
@@ -146,7 +146,7 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
       counters: serviceCounters,
       log: silent,
       traces: options.peerTraces ?? null,
-      onUnlistedDenied: (peer) => strangersDenied.push(peer),
+      onUnlistedDenied: (peer) => unlistedDenied.push(peer),
     })
     return { network, service, back: await network.link(requester.own) }
   }
@@ -202,7 +202,7 @@ export const execPair = async (t: TestContext, options: PairOptions): Promise<Ex
       await serveAgain()
     },
     channels,
-    strangersDenied,
+    unlistedDenied,
     onIncoming: () => undefined,
     reopen: async (_silent, _signal, open) => open(),
   }

@@ -196,7 +196,7 @@ const composeNetwork = (components: NetworkComponents, init: PeerInit & { readon
     {
       listen: init.listen === null ? [] : [init.listen ?? '/ip4/127.0.0.1/tcp/0'],
       mdns: init.mdns ?? false,
-      strangers: init.strangers ?? true,
+      acceptsUnlisted: init.strangers ?? true,
       relay: init.relay ?? false,
       dht: init.dht ?? 'off',
       ...(init.connections !== undefined && { connections: init.connections }),

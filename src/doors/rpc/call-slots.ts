@@ -84,7 +84,7 @@ export interface CallSlot {
 /** Bounds the concurrent calls, and the waiting calls, of one connection or of all clients that use POST. */
 export class CallSlots {
   readonly batches: BatchSlots = { taken: 0 }
-  readonly #turnstile = new Semaphore({ limit: MAX_RPC_PENDING })
+  readonly #slots = new Semaphore({ limit: MAX_RPC_PENDING })
   /** Calls that have a slot or wait for one. */
   #asked = 0
   #outside = 0
@@ -110,7 +110,7 @@ export class CallSlots {
   }
 
   get free(): boolean {
-    return this.#turnstile.free
+    return this.#slots.free
   }
 
   /** Resolves when a slot is free. */
@@ -130,7 +130,7 @@ export class CallSlots {
       this.#changed.notifyAll()
     }
     try {
-      const leave = await this.#turnstile.acquire(signal)
+      const leave = await this.#slots.acquire(signal)
       let inside = true
       return () => {
         if (!inside) return

@@ -55,7 +55,7 @@ const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }
     }
     return missingInterpreter(root, executable.path)
   } catch (error) {
-    return `the sandbox could not be looked at: ${errorText(error)}`
+    return `the sandbox could not be checked: ${errorText(error)}`
   }
 }
 
@@ -63,7 +63,7 @@ const differenceIn = (root: string, { executable, cwd, cwd_descriptor, sandbox }
  * Waits until the sandbox exists, while its program has not started. Returns why the program must not start, or null if it may, or if bwrap
  * has ended and reports the reason itself. The directory `marker` identifies the sandbox.
  */
-export const standingProblem = async (
+export const namespaceProblem = async (
   namespace: Pick<PidNamespace, 'init' | 'isLost'>,
   { permit, marker, ended }: { readonly permit: FileFact; readonly marker: string; readonly ended: Promise<unknown> },
 ): Promise<string | null> => {

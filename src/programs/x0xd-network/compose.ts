@@ -74,7 +74,10 @@ const composeMesh = ({ settings, clock, log, machineKey }: NetworkDependencies, 
   const { agentId } = executor.identity
   const { machineId } = machineKey
   const validator = new RecordValidator({ clock, isNamed: (id) => peerClasses.isNamed(id) })
-  const node = new MeshNode({ machineKey, clock, log, validator }, { ...settings, dht: dhtModeOf(settings) })
+  const node = new MeshNode(
+    { machineKey, clock, log, validator },
+    { ...settings, acceptsUnlisted: settings.strangers, dht: dhtModeOf(settings) },
+  )
   const known = { clock, isContact: (id: AgentId): boolean => book.isContact(id), isKnown: (id: MachineId): boolean => node.isKnown(id) }
   const knownAgents = new KnownAgents(known)
   const presences = new Presences(known, { self: machineId })
@@ -173,7 +176,7 @@ export const composeNetwork = (dependencies: NetworkDependencies, executor: Exec
       ...exec.tracing,
       named('messages', dm.messages),
       named('pings', dm.pings),
-      named('standings', mesh.peerClasses),
+      named('peer classes', mesh.peerClasses),
       named('links', dm.links),
       named('cards', mesh.cards),
       named('presence', mesh.beacon),

@@ -350,7 +350,7 @@ const composeExecutor = async ({ config, clock, log, machineKey }: Dependencies,
       ...(journal === null ? [] : [{ name: 'journal', startable: journal }]),
       { name: 'copy of the ACL', startable: aclCopy },
       { name: 'outgoing journal', startable: outgoing },
-      { name: 'guardian', startable: cleanup },
+      { name: 'cleanup process', startable: cleanup },
       // Stopping it denies waiting requests, so it stops after the executor.
       { name: 'desk', startable: desk, deadlineMs: DESK_START_MS },
       { name: 'executor', startable: executor, deadlineMs: EXECUTOR_STOP_MS },

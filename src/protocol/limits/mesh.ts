@@ -68,9 +68,9 @@ const ACCEPTED_RATES: Readonly<Record<Metered, Rate>> = {
 export const LONGEST_REFILL_MS = (1_000 * UNLISTED_RATES.streams.burst) / UNLISTED_RATES.streams.perSecond
 
 /** Class of a machine by contacts, ACL and bootstrap list. */
-export type PeerClass = 'stranger' | 'named' | 'accepted'
+export type PeerClass = 'unlisted' | 'named' | 'accepted'
 export const RATES: Readonly<Record<PeerClass, Readonly<Record<Metered, Rate>>>> = {
-  stranger: UNLISTED_RATES,
+  unlisted: UNLISTED_RATES,
   named: NAMED_RATES,
   accepted: ACCEPTED_RATES,
 }

@@ -55,14 +55,14 @@ const SOME_FAILED = 1
 const SOME_DENIED = 3
 const SOME_UNKNOWN = 4
 
-const standingOf = (run: WaitedRun): number => {
+const statusOfRun = (run: WaitedRun): number => {
   if (run.denial_reason !== null) return SOME_DENIED
   if (!run.over || !hasEnd(run) || run.outcome?.incomplete === true) return SOME_UNKNOWN
   return statusOfWaited(run) === 0 && run.outcome?.truncated !== true ? 0 : SOME_FAILED
 }
 
 /** The status of several runs, like that of a fan-out. */
-export const statusOfAll = (runs: readonly WaitedRun[]): number => Math.max(...runs.map(standingOf))
+export const statusOfAll = (runs: readonly WaitedRun[]): number => Math.max(...runs.map(statusOfRun))
 
 const UNASKED = 'it may still run on its target; to see connected agents: x0x peers'
 
