@@ -19,7 +19,7 @@ import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type FakeLink, type FakeNetwork, type Party, type ProbeRun } from '../support/fake-network.ts'
 import { until } from '../support/mesh-of-daemons.ts'
 
-// The network's half of a host is the attacker: it carries what approvers are asked and what they say.
+// The network process of a target is the attacker. It carries the approval requests to the approvers, and their answers.
 
 interface Asked {
   readonly number: number
@@ -34,11 +34,11 @@ interface Target {
   readonly carolLink: FakeLink
   readonly asks: Asked[]
   readonly withdrawn: number[]
-  /** A run that waits, and the number of the question to carol. */
+  /** A run that waits, and the number of the approval request to carol. */
   waiting(): Promise<{ readonly run: ProbeRun; readonly ask: Asked }>
 }
 
-/** A target that needs carol's word for what alice asks, with a network half that the test plays. */
+/** A target that needs carol's approval for the runs of alice. The test plays its network process. */
 const target = async (t: TestContext): Promise<Target> => {
   const [requester, carol, stranger] = [newParty(), newParty(), newParty()]
   const entryKeys = `approvers = [{ agent_id = "${carol.signer.agentId}" }, { agent_id = "${stranger.signer.agentId}" }]\napprovals_needed = 1`
@@ -63,7 +63,7 @@ const target = async (t: TestContext): Promise<Target> => {
   return { host, network, alice, carol, carolLink, asks, withdrawn, waiting }
 }
 
-/** The question as the executor signed it for a stream to carol. */
+/** The approval request as the executor process signed it for a stream to carol. */
 const signedQuestion = async (
   { network, carolLink }: Pick<Target, 'network' | 'carolLink'>,
   ask: Asked,
@@ -102,7 +102,7 @@ const signed = async (party: Party, statement: ApprovalStatement): Promise<Uint8
 
 const refusedOf = ({ host }: Target): number => (host.totals() as unknown as Record<string, number>)['statements_refused'] ?? 0
 
-test('a network half cannot make the word of an approver: forged, foreign, replayed and altered statements let nothing run', async (t) => {
+test('forged, foreign, replayed and altered approval statements from the network process start no run', async (t) => {
   const place = await target(t)
   const { network, carol, host } = place
   const first = await place.waiting()
@@ -115,11 +115,11 @@ test('a network half cannot make the word of an approver: forged, foreign, repla
   const question = await signedQuestion(place, ask)
   const mallory = newParty()
   const tries: Uint8Array[] = [
-    // What carol said of another request.
+    // A statement of carol about another request.
     old,
-    // Signed by the requester, by a stranger, by the target itself, as if by carol.
+    // Statements in carol's name, signed by the requester, an unlisted peer and the target.
     ...(await Promise.all([host.peer, mallory, host.own].map(async (who) => signed(who, statementOf(question, carol))))),
-    // In their own name.
+    // Statements of the requester and of an unlisted peer in their own names.
     ...(await Promise.all([host.peer, mallory].map(async (who) => signed(who, statementOf(question, who))))),
     await signed(carol, statementOf(question, carol, { permit_sha256: randomBytes(32) })),
     await signed(carol, statementOf(question, carol, { request_sha256: randomBytes(32) })),
@@ -136,7 +136,7 @@ test('a network half cannot make the word of an approver: forged, foreign, repla
   assert.equal(run.output().toString(), 'hi\n')
 })
 
-test('one word is counted once: who needs two is not helped by one that comes twice', async (t) => {
+test('two statements of one approver count once if a run needs two approvers', async (t) => {
   const [requester, carol, dave] = [newParty(), newParty(), newParty()]
   const ids = [carol, dave].map(({ signer }) => `{ agent_id = "${signer.agentId}" }`).join(', ')
   const host = await ExecutorHost.start(t, { peers: [requester], entryKeys: `approvers = [${ids}]` })
@@ -163,7 +163,7 @@ test('one word is counted once: who needs two is not helped by one that comes tw
   assert.equal(await run.denial(), null)
 })
 
-test('an approver on two machines is asked on both: its first word counts, whichever it comes from, and it is one agent of those needed', async (t) => {
+test('an approver on two machines is asked on both, and its first answer counts as one approval', async (t) => {
   const [requester, carol, dave] = [newParty(), newParty(), newParty()]
   const elsewhere: Party = { signer: carol.signer, machine: newParty().machine }
   const ids = [carol, dave].map(({ signer }) => `{ agent_id = "${signer.agentId}" }`).join(', ')
@@ -183,7 +183,7 @@ test('an approver on two machines is asked on both: its first word counts, which
   const ofCarol = await askOf(carol)
   const here = await say(carol, ofCarol)
   const there = await say(elsewhere, ofCarol)
-  // What was asked on one machine is not answered in the name of another.
+  // The answer from one machine does not count in the name of the other machine.
   const crossed = await say(elsewhere, ofCarol, { approver_machine: carol.machine.machineId })
   network.client.approvalAnswer(ofCarol.number, crossed)
   network.client.approvalAnswer(ofCarol.number, here)
@@ -197,7 +197,7 @@ test('an approver on two machines is asked on both: its first word counts, which
   assert.equal(await run.denial(), null)
 })
 
-test('a question is signed for its approver alone: not for another link, not for a number that is not open, not when it is over', async (t) => {
+test('an approval request is signed only for its approver, under an open number, before it is withdrawn', async (t) => {
   const place = await target(t)
   const { network, alice, carolLink } = place
   const { run, ask } = await place.waiting()
@@ -211,7 +211,7 @@ test('a question is signed for its approver alone: not for another link, not for
   await assert.rejects(sign(carolLink.number, ask.number), (error) => isAppError(error, 'not_found'))
 })
 
-test('an approver who is not trusted any more is not asked', async (t) => {
+test('a blocked approver gets no signed approval request, and its earlier answer does not count', async (t) => {
   const place = await target(t)
   const { host, network, carol, carolLink } = place
   const { run, ask } = await place.waiting()
@@ -225,7 +225,7 @@ test('an approver who is not trusted any more is not asked', async (t) => {
   assert.equal(await run.denial(), 'approval_denied')
 })
 
-test('the word of an approver who is blocked before the human of the host has decided counts no more', async (t) => {
+test('the approval of an approver does not count if it is blocked before the local approver decides', async (t) => {
   const [requester, carol] = [newParty(), newParty()]
   const desk = await deskPlace(t)
   const entryKeys = `ask = "always"\napprovers = [{ agent_id = "${carol.signer.agentId}" }]`
@@ -255,7 +255,7 @@ test('the word of an approver who is blocked before the human of the host has de
   assert.equal(await run.denial(), 'approval_denied')
 })
 
-test('answers that are no frames, of no question, or nothing that was asked for, are counted and change nothing', async (t) => {
+test('malformed, unrelated and unrequested answers of approvers count as malformed and do not affect the run', async (t) => {
   const place = await target(t)
   const { host, network, carol } = place
   const { run, ask } = await place.waiting()
@@ -270,7 +270,7 @@ test('answers that are no frames, of no question, or nothing that was asked for,
   assert.equal(await run.denial(), null)
 })
 
-// From here on the network process of the approver is the attacker.
+// In the tests below, the network process of the approver is the attacker.
 
 interface Approver {
   readonly desk: DeskPlaceHandle
@@ -278,7 +278,7 @@ interface Approver {
   readonly network: FakeNetwork
   readonly link: FakeLink
   readonly human: ApprovalClient
-  /** Sends a question of bob's as the test wants it; what comes back. */
+  /** Sends an approval request of bob, changed as the test needs it, and resolves with the last frame of the answer. */
   ask(over?: Partial<SignedApprovalRequest>, how?: { readonly signer?: Party; readonly question?: object }): Promise<ExecFrame>
 }
 
@@ -311,7 +311,7 @@ const QUESTION: ApprovalRequest = {
   approvers: null,
 }
 
-/** What asks about QUESTION over a link, with what a test changes. */
+/** Approval request about QUESTION over a link, with the changes of a test. */
 const asking = (request: ReturnType<FakeLink['request']>, over: Partial<SignedApprovalRequest> = {}): SignedApprovalRequest => ({
   ...request,
   request_sha256: randomBytes(32),
@@ -342,7 +342,7 @@ const approver = async (t: TestContext): Promise<Approver> => {
 const onlyQuestion = async (human: ApprovalClient): Promise<Awaited<ReturnType<ApprovalClient['pending']>>['questions'][number]> =>
   until('a question waits', async () => (await human.pending()).questions[0] ?? null)
 
-test('an approver is always asked, is shown who would run it, and signs what its human said', async (t) => {
+test('an approver is always asked, sees the target that would run it, and signs its own decision', async (t) => {
   const { human, ask, host } = await approver(t)
   for (const decision of ['allow_once', 'deny'] as const) {
     const answer = ask()
@@ -361,7 +361,7 @@ test('an approver is always asked, is shown who would run it, and signs what its
   }
 })
 
-test('a desk that ends while its human thinks signs nothing: nobody has refused', async (t) => {
+test('an approval service that stops while a request is pending signs no statement', async (t) => {
   const { human, ask, desk } = await approver(t)
   const answer = ask()
   await onlyQuestion(human)
@@ -369,7 +369,7 @@ test('a desk that ends while its human thinks signs nothing: nobody has refused'
   assert.equal((await answer).type, 'exit')
 })
 
-test('what is forged, of another permit, no question at all, or of an agent that is not trusted bothers no human', async (t) => {
+test('approval requests that are forged, invalid, for another permit or from an untrusted agent are never shown', async (t) => {
   const { human, ask, host } = await approver(t)
   const mallory = newParty()
   assert.equal((await ask({}, { signer: mallory })).type, 'exit')
@@ -388,7 +388,7 @@ test('what is forged, of another permit, no question at all, or of an agent that
   assert.equal((host.totals() as unknown as Record<string, number>)['approvals_asked'], 0)
 })
 
-test('a question lives as long as its stream: what ends that takes it back, and a decision afterwards signs nothing', async (t) => {
+test('the end of its stream withdraws an approval request, and a later decision signs no statement', async (t) => {
   const { human, link, host } = await approver(t)
   const nonce = await link.nonce()
   const body = approvalRequest.encode(asking(link.request(nonce, [])))

@@ -17,13 +17,15 @@ import { until } from '../support/processes.ts'
 import { muxerHead, openGossip, push, Stranger } from '../support/stranger.ts'
 import { MAX_NEGOTIATION_ANSWERS } from '../../src/mesh/libp2p/muxer.ts'
 
-/** What costs far more to take than to send: one or two bytes each, below or beside what the meters see. */
+/**
+ * Limit of these tests. Each attack sends one or two bytes that cost the receiver far more than the sender and that no byte limit counts.
+ */
 const LIMIT = { timeout: 60_000 }
 
-/** The shortest proposal of multistream-select: a line that is empty. */
+/** The shortest proposal of multistream-select is an empty line. */
 const PROPOSALS = Buffer.from('\u0001\n'.repeat(10_000))
 
-test('who proposes anything but Noise is hung up and not answered, before it has said who it is', LIMIT, async (t) => {
+test('a connection that proposes anything but Noise is closed without an answer', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const [, , host, , port] = bob.node.addresses()[0]!.split('/')
   const socket = openSocket(Number(port), host)
@@ -37,7 +39,7 @@ test('who proposes anything but Noise is hung up and not answered, before it has
   assert.equal(answered, 0)
 })
 
-test('proposals for a stream are answered a few times, and then it is reset', LIMIT, async (t) => {
+test('a stream is reset after a few protocol proposals are answered', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const { wire } = await (await Stranger.start(t)).connect(bob.node.addresses()[0]!)
   const reset = muxerHead(1, 8, 1_001, 0)
@@ -49,7 +51,7 @@ test('proposals for a stream are answered a few times, and then it is reset', LI
   assert.ok(answers <= MAX_NEGOTIATION_ANSWERS, String(answers))
 })
 
-test('who does not agree on the muxer with Noise is hung up', LIMIT, async (t) => {
+test('a peer that does not negotiate the muxer within Noise is disconnected', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const encrypter: ReturnType<typeof noise> = (components) => {
     const made = noise()(components)
@@ -62,7 +64,7 @@ test('who does not agree on the muxer with Noise is hung up', LIMIT, async (t) =
   await assert.rejects(node.dial(multiaddr(bob.node.addresses()[0])))
 })
 
-test('a message of Noise that holds nothing ends its connection', LIMIT, async (t) => {
+test('an empty Noise message ends its connection', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const stranger = await Stranger.start(t)
   const connect = async () => {
@@ -81,7 +83,7 @@ test('a message of Noise that holds nothing ends its connection', LIMIT, async (
   await sealed.ended
 })
 
-test('batches of gossip that hold nothing count as others do', LIMIT, async (t) => {
+test('empty gossip messages count as a flood', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const stream = await openGossip(await (await Stranger.start(t)).connect(bob.node.addresses()[0]!))
   const ended = new Promise((resolve) => stream.addEventListener('close', resolve, { once: true }))
@@ -93,7 +95,7 @@ test('batches of gossip that hold nothing count as others do', LIMIT, async (t) 
   )
 })
 
-test('a body that is for nobody ends the channel of an agent that is not accepted', LIMIT, async (t) => {
+test('a message without a recipient ends the channel of an agent that is not accepted', LIMIT, async (t) => {
   const [bob, mallory] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'mallory' })]
   await introduce(mallory, bob, 'trusted')
   const channel = await mallory.links.openChannel(bob.agentId, signalOf())

@@ -13,7 +13,7 @@ import { OPERATOR_KEY_FILE } from '../../src/identity/operator-proof.ts'
 
 const TOKEN = 'a'.repeat(64)
 
-/** A server of somebody else that says yes to everything, and what was said to it. */
+/** A foreign server that answers every request with success, and the requests that it received. */
 const listener = async (t: TestContext, answer: object = { ok: true }): Promise<{ port: number; heard: IncomingMessage[] }> => {
   const heard: IncomingMessage[] = []
   const server = createServer((request, response) => {
@@ -26,7 +26,7 @@ const listener = async (t: TestContext, answer: object = { ok: true }): Promise<
   return { port: (server.address() as AddressInfo).port, heard }
 }
 
-/** A data directory with its secrets, and no daemon. */
+/** A data directory with its secrets but without a daemon. */
 const dataDir = async (t: TestContext): Promise<string> => {
   const dir = await mkdtemp(join(tmpdir(), 'x0x-cli-'))
   t.after(() => rm(dir, { recursive: true }))
@@ -41,9 +41,9 @@ const x0x = async (argv: readonly string[], env: Record<string, string> = {}): P
   return { status, out: String(stdout.read() ?? ''), err: String(stderr.read() ?? '') }
 }
 
-test('the token file goes to loopback, to another host only what the user names', async (t) => {
+test('the token file is sent to loopback only, and another host gets only a token that the user names', async (t) => {
   const [dir, { port, heard }] = [await dataDir(t), await listener(t, { agent_id: 'x' })]
-  // 0.0.0.0 leads here as well, and is no name of loopback.
+  // 0.0.0.0 also reaches this machine, but it is not a loopback name.
   const [near, far] = [`http://127.0.0.1:${port}`, `http://0.0.0.0:${port}`]
   for (const [url, env] of [[near], [far], [far, { X0X_API_TOKEN: 'named' }]] as const) {
     await x0x(['--data-dir', dir, '--api', url, 'id'], env)
@@ -54,7 +54,7 @@ test('the token file goes to loopback, to another host only what the user names'
   )
 })
 
-test("an operator's proof goes to no other host", async (t) => {
+test('an operator proof is not sent to another host', async (t) => {
   const [dir, { port, heard }] = [await dataDir(t), await listener(t)]
   const command = ['contacts', 'trust', 'bob', 'trusted']
   const { status, err } = await x0x(['--data-dir', dir, '--api', `http://0.0.0.0:${port}`, ...command], { X0X_API_TOKEN: 'named' })
@@ -65,7 +65,7 @@ test("an operator's proof goes to no other host", async (t) => {
   assert.match(String(heard[0]?.headers['x-x0x-operator-proof']), /^v1\./)
 })
 
-test('who took the port of a daemon that died gets nothing from the command line', async (t) => {
+test('a server that took the port of a dead daemon receives no request from the CLI', async (t) => {
   const [dir, { port, heard }] = [await dataDir(t), await listener(t)]
   await writeFile(join(dir, 'api.port'), `127.0.0.1:${port}\n`)
   const { status, err } = await x0x(['--data-dir', dir, 'id'])
@@ -74,7 +74,7 @@ test('who took the port of a daemon that died gets nothing from the command line
   assert.equal(heard.length, 0)
 })
 
-test('what a daemon or a peer says cannot steer the terminal, not even as JSON', async (t) => {
+test('output of the CLI cannot steer the terminal with text from a daemon or peer, even as JSON', async (t) => {
   const dir = await dataDir(t)
   const evil = 'a\u001b[2J\u009b2J\u007f\u202ex'
   const contact = { name: evil, agent_id: 'a'.repeat(64), trust: 'known', machines: [], addresses: [evil], formerly: [], labels: {} }
@@ -106,7 +106,7 @@ test('what a daemon or a peer says cannot steer the terminal, not even as JSON',
   }
 })
 
-test('a journal shown as JSON keeps what is not of us from steering the terminal', async (t) => {
+test('a journal with control characters cannot steer the terminal, in text or as JSON', async (t) => {
   const dir = await dataDir(t)
   const file = join(dir, 'exec.log')
   await writeFile(file, '\u001b]0;owned\u0007 \u009b2J {"ts":"x"}\n')
@@ -117,7 +117,7 @@ test('a journal shown as JSON keeps what is not of us from steering the terminal
   }
 })
 
-test('a daemon that lies cannot make the terminal obey, nor a failure look like success', async (t) => {
+test('false answers of a daemon cannot steer the terminal or make a failure look like success', async (t) => {
   const dir = await dataDir(t)
   const exit = { type: 'exit', ok: true, request_id: 'r', agent_id: 'a', machine_id: 'm', code: 0, signal: null, duration_ms: 1 }
   const whole = {

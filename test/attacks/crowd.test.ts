@@ -24,14 +24,14 @@ import { CROWD_FACTOR } from '../../src/mesh/sources.ts'
 
 const LIMIT = { timeout: 90_000 }
 
-/** Listens on all addresses of this machine; `port` is that. */
+/** Listens on all addresses of this machine, on `port`. */
 const startOnAll = async (t: TestContext) => {
   const bob = await startPeer(t, { name: 'bob', listen: '/ip4/0.0.0.0/tcp/0' })
   const [address = ''] = bob.node.addresses().filter((one) => one.startsWith('/ip4/127.0.0.1/'))
   return { bob, address, port: Number(address.split('/')[4]) }
 }
 
-/** One connection from each of very many hosts, all at once; no more than all hosts may begin together are let in. */
+/** Opens one connection from each of 1,200 hosts at once. The limit for all hosts together lets only some of them in. */
 const beginFromManyHosts = async (t: TestContext, bob: Peer, port: number): Promise<void> => {
   const hosts = 1_200
   const { burst, perSecond } = RATES.unlisted.connections
@@ -44,14 +44,14 @@ const beginFromManyHosts = async (t: TestContext, bob: Peer, port: number): Prom
     for (const socket of sockets) socket.destroy()
   })
   await until(() => bob.node.refusals().refused.too_fast >= hosts - mayCome())
-  // Not merely because enough time has passed for all to be let in.
+  // This also holds before enough time has passed to let all of them in.
   assert.ok(bob.node.refusals().refused.too_fast > hosts / 4)
 }
 
-test('connections from very many hosts are few before Noise, and who is expected comes in beside them', LIMIT, async (t) => {
+test('many hosts together open few connections before Noise, and an expected contact still connects', LIMIT, async (t) => {
   const { bob, port } = await startOnAll(t)
   const late = await startPeer(t, { name: 'late', listen: null })
-  // Alice's card says where somebody is to be expected, and late comes from there; nobody can dial him.
+  // Bob expects contacts from the host in alice's card, and late connects from that host. No machine can dial late.
   await introduce(bob, await startPeer(t, { name: 'alice' }), 'unknown')
   await introduce(bob, late, 'trusted')
   await introduce(late, bob, 'unknown')
@@ -60,7 +60,7 @@ test('connections from very many hosts are few before Noise, and who is expected
   assert.equal(bob.node.connectionsTo(late.machineId)[0]?.inbound, true)
 })
 
-test('beside very many hosts who was there when it became known comes in again', LIMIT, async (t) => {
+test('a machine that was connected when it became a contact connects again despite very many hosts', LIMIT, async (t) => {
   const { bob, port } = await startOnAll(t)
   const late = await startPeer(t, { name: 'late', listen: null })
   await introduce(late, bob, 'unknown')
@@ -74,7 +74,7 @@ test('beside very many hosts who was there when it became known comes in again',
   assert.equal(bob.node.connectionsTo(late.machineId)[0]?.inbound, true)
 })
 
-test('where strangers may not come, a contact whose card says that it is on a new machine may', LIMIT, async (t) => {
+test('if unlisted peers are refused, a contact with a card for a new machine is still accepted', LIMIT, async (t) => {
   const [hub, alice] = [await startPeer(t, { name: 'hub' }), await startPeer(t, { name: 'alice' })]
   const bob = await startPeer(t, { name: 'bob', strangers: false })
   await introduce(bob, hub, 'trusted')
@@ -86,7 +86,7 @@ test('where strangers may not come, a contact whose card says that it is on a ne
   await introduce(moved, bob, 'trusted')
   assert.deepEqual([moved.agentId, moved.machineId === alice.machineId], [alice.agentId, false])
   await until(() => bob.knownAgents.list().some((seen) => seen.machine_id === moved.machineId))
-  // It dials again and again, as a daemon does with a contact.
+  // It dials repeatedly, as a daemon does with a contact.
   await until(
     () =>
       bob.links.list().some((link) => link.machine_id === moved.machineId) ||
@@ -95,14 +95,14 @@ test('where strangers may not come, a contact whose card says that it is on a ne
   assert.equal(bob.node.connectionsTo(moved.machineId)[0]?.inbound, true)
 })
 
-/** Begins a handshake, and answers how to leave it. */
+/** Begins a handshake, and returns a function that abandons it. */
 const begin = async (from: Peer, to: Peer): Promise<() => void> => {
   const stream = await (await connect(from, to)).openStream(LINK_PROTOCOL, signalOf())
   stream.send(firstMessage())
   return () => stream.abort(new Error('left'))
 }
 
-test('who gives up while our own executor is slow is not blamed, and who gives up at once is', LIMIT, async (t) => {
+test('a peer that gives up on a slow executor process gets no penalty, but one that gives up at once does', LIMIT, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted')
@@ -134,7 +134,7 @@ test('who gives up while our own executor is slow is not blamed, and who gives u
   )
 })
 
-test('a handshake that ends because we end the connection is no offence of the other side', LIMIT, async (t) => {
+test('a handshake that fails because this machine ends the connection is not a violation of the peer', LIMIT, async (t) => {
   const [bob, mallory, eve] = [
     await startPeer(t, { name: 'bob' }),
     await startPeer(t, { name: 'mallory' }),
@@ -152,7 +152,7 @@ test('a handshake that ends because we end the connection is no offence of the o
   )
 })
 
-test('a stream that is open and not used keeps no place for a stranger', LIMIT, async (t) => {
+test('an open but unused stream does not keep the connection of an unlisted peer in use', LIMIT, async (t) => {
   const penaltyClock = new ManualClock()
   const [bob, mallory] = [await startPeer(t, { name: 'bob', penaltyClock }), await startPeer(t, { name: 'mallory' })]
   await introduce(mallory, bob, 'trusted')
@@ -166,7 +166,7 @@ test('a stream that is open and not used keeps no place for a stranger', LIMIT, 
   assert.deepEqual([connection?.idle, frames.open], [true, true])
 })
 
-test('a flood of gossip costs a machine all its connections at once, whichever it came on', LIMIT, async (t) => {
+test('a gossip flood closes all connections of a machine, and counts once', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const seed = randomBytes(32)
   const stranger = await Stranger.start(t, seed)
@@ -176,12 +176,12 @@ test('a flood of gossip costs a machine all its connections at once, whichever i
   const message = await rightlySigned(seed, 1, new Uint8Array(1))
   while (gossip.status === 'open') if (!gossip.send(message)) await sleep(5)
   await until(() => holds.every(({ connection }) => connection.status !== 'open'))
-  // One flood: who has lost one connection of two floods on, and is refused for the second.
+  // It counts as one flood. If each connection counted as one, the machine would be refused after the second.
   const [penalty, ...others] = bob.node.refusals().penalties
   assert.deepEqual([penalty?.offence, penalty?.refused, others.length], ['flood', false, 0])
 })
 
-/** A peer of this trust, whose handshake is done, sends what no muxer says; that would be an exception here. */
+/** A peer with this trust level completes its handshake and then sends an invalid muxer frame. An exception here would be a crash. */
 const endedByNonsense = async (t: TestContext, level: 'known' | 'blocked'): Promise<void> => {
   const [alice, bob] = [await startPeer(t, { name: 'alice', listen: null }), await startPeer(t, { name: 'bob' })]
   await introduce(bob, alice, 'trusted')
@@ -203,9 +203,5 @@ const endedByNonsense = async (t: TestContext, level: 'known' | 'blocked'): Prom
   assert.deepEqual(crashes, [])
 }
 
-test('a known peer that ends its link by a frame that yamux does not know brings no other down', LIMIT, async (t) =>
-  endedByNonsense(t, 'known'),
-)
-test('a blocked peer that ends its link by a frame that yamux does not know brings no other down', LIMIT, async (t) =>
-  endedByNonsense(t, 'blocked'),
-)
+test('a known peer that ends its link with an unknown yamux frame causes no crash', LIMIT, async (t) => endedByNonsense(t, 'known'))
+test('a blocked peer that ends its link with an unknown yamux frame causes no crash', LIMIT, async (t) => endedByNonsense(t, 'blocked'))

@@ -17,19 +17,19 @@ import { ManualClock } from '../support/manual-clock.ts'
 import { MeshOfDaemons } from '../support/mesh-of-daemons.ts'
 import { hasProc, isAlive, script, start, temporaryDirectory, until } from '../support/processes.ts'
 
-// What an allowed program may try against the host, the daemon, or the end of its run. The titles are the attacks;
-// those that other files try already stand with them in test/attacks.md.
+// Attacks of an allowed program on the host, on the daemon, or on the end of its run. Attacks that other files try are listed in
+// test/attacks.md.
 
 const LIMIT = { timeout: 120_000 }
 const linuxOnly = { ...LIMIT, ...(hasProc ? {} : { skip: 'needs /proc' }) }
 const MODES = ['group', 'cgroup', 'pid_namespace'] as const
 const needsOf: Record<(typeof MODES)[number], { skip?: string }> = { group: {}, cgroup: needs.cgroup, pid_namespace: needs.bwrap }
 const HELD = ['cgroup', 'pid_namespace'] as const
-/** An account that nothing on a host runs as, so that a signal to all of its processes is one to our own. */
+/** An account that runs no other process on a host, so that a signal to all its processes reaches only those of the test. */
 const GAMES = isRoot && /^games:/m.test(readFileSync('/etc/passwd', 'utf8')) ? 'games' : null
 const needsGames = GAMES === null ? { skip: 'needs root and the user games' } : {}
 
-/** A test of its own for each. */
+/** Runs a subtest for each execution containment. */
 const inEach =
   <M extends (typeof MODES)[number]>(modes: readonly M[], attempt: (t: TestContext, mode: M) => Promise<void>) =>
   async (t: TestContext): Promise<void> => {
@@ -48,7 +48,7 @@ const outputOf = async (
   return { stdout: stdout ?? '', stderr: stderr ?? '', code, signal }
 }
 
-/** Wrappers that become the program, each of which could leave something open or set. */
+/** Wrappers that exec the program. Each of them could leave a descriptor open or a setting changed. */
 const WRAPPED: Partial<Confinement>[] = [
   { nice: 3, max_cpu_secs: 60 },
   ...(hasBwrap ? [{ read_only: true, no_network: true }] : []),
@@ -56,7 +56,7 @@ const WRAPPED: Partial<Confinement>[] = [
 ]
 
 test(
-  'a descriptor of the daemon, or of whoever started it, in a child',
+  'a child inherits no descriptor of the daemon or of the process that started the daemon',
   linuxOnly,
   inEach(MODES, async (t, mode) => {
     for (const confinement of [{}, ...WRAPPED]) {
@@ -72,7 +72,7 @@ test(
 )
 
 test(
-  'signals that the daemon was told to ignore, so that its children cannot be ended',
+  'signals that the daemon ignores are not ignored or blocked in its children',
   linuxOnly,
   inEach(MODES, async (_t, mode) => {
     const program = fileURLToPath(new URL('../support/fd-program.ts', import.meta.url))
@@ -80,12 +80,12 @@ test(
     const { stdout } = spawnSync('/bin/bash', ['-c', deaf], { encoding: 'utf8' })
     const masks = [...stdout.matchAll(/^Sig(?:Ign|Blk):\s*([0-9a-f]+)$/gm)].map(([, mask]) => BigInt(`0x${mask}`))
     assert.equal(masks.length, 2, stdout)
-    // SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGPIPE, SIGTERM: bits n - 1.
+    // SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGPIPE and SIGTERM have the bits n - 1.
     for (const number of [1, 2, 3, 10, 13, 15]) for (const mask of masks) assert.equal(mask & (1n << BigInt(number - 1)), 0n, `${number}`)
   }),
 )
 
-/** What an administrator's shell or a service manager might have in its environment, all of it pointing at `dir`. */
+/** Variables that a shell of an administrator or a service manager could set. All of them point at `dir`. */
 const hostile = async (dir: string): Promise<Readonly<Record<string, string>>> => {
   const bin = join(dir, 'bin')
   await mkdir(bin, { mode: 0o777 })
@@ -118,7 +118,7 @@ const hostile = async (dir: string): Promise<Readonly<Record<string, string>>> =
   }
 }
 
-/** Sets them for what is started from here on, until the test ends. */
+/** Sets these variables for all processes that start later, until the test ends. */
 const pollute = (t: TestContext, environment: Readonly<Record<string, string>>): void => {
   const before = { ...process.env }
   Object.assign(process.env, environment)
@@ -135,11 +135,11 @@ const namesIn = (stdout: string): string[] =>
     .trim()
     .split('\n')
     .map((line) => line.slice(0, line.indexOf('=')))
-    // A shell sets these for itself, and the weak mode sets the last.
+    // A shell sets these variables itself. The containment by process group sets the last one.
     .filter((name) => !['PWD', 'OLDPWD', 'SHLVL', '_', 'X0X_RUN'].includes(name))
 
 test(
-  'LD_*, NODE_OPTIONS, BASH_ENV, GIT_* and a writable directory first in PATH, set where the daemon lives',
+  'LD_*, NODE_OPTIONS, BASH_ENV, GIT_* and PATH of the daemon have no effect on a run',
   linuxOnly,
   inEach(MODES, async (t, mode) => {
     const dir = await temporaryDirectory(t)
@@ -165,7 +165,7 @@ test(
   }),
 )
 
-test('NODE_OPTIONS, BASH_ENV and PATH set for x0xd itself reach neither its network half, its guardian nor a run', linuxOnly, async (t) => {
+test('NODE_OPTIONS, BASH_ENV and PATH of x0xd do not reach its network process, cleanup process or runs', linuxOnly, async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const dir = join(mesh.root, 'evil')
@@ -195,7 +195,7 @@ test('NODE_OPTIONS, BASH_ENV and PATH set for x0xd itself reach neither its netw
     ['shadowed', 'sourced'].filter((name) => existsSync(join(dir, name))),
     [],
   )
-  // Our own starts of the daemon and of the command line are all that ever loaded it.
+  // Only the starts of the daemon and of the CLI by this test have loaded it.
   const loaded = (await readFile(join(dir, 'loaded'), 'utf8')).trim().split('\n')
   assert.ok(loaded.some((path) => path.endsWith('/x0xd.mjs')))
   assert.deepEqual(
@@ -210,7 +210,7 @@ const childPids = (pid: number): string[] =>
     readFileSync(`/proc/${pid}/task/${thread}/children`, 'latin1').split(' ').filter(Boolean),
   )
 
-test('a number that is used again by another process: nobody is taken for who had it before', linuxOnly, async (t) => {
+test('a process that reuses a process ID is not mistaken for the earlier process', linuxOnly, async (t) => {
   const { process: other } = await start(t, ['sleep', '1000'])
   const born = birthOf(other.pid)!
   assert.ok(isLiving({ pid: other.pid, born }))
@@ -222,9 +222,9 @@ test('a number that is used again by another process: nobody is taken for who ha
   assert.equal(send(2 ** 22 + 12_345, 'SIGKILL'), false)
 })
 
-test('kill(-1) in a PID namespace reaches nobody outside', { ...linuxOnly, ...needs.bwrap }, async (t) => {
+test('kill(-1) in a PID namespace does not reach processes outside it', { ...linuxOnly, ...needs.bwrap }, async (t) => {
   const { process: outside } = await start(t, ['sleep', '1000'])
-  // Only where it is certain that this is a namespace.
+  // The program signals only if it is certainly in a PID namespace.
   const text = `[ "$(cat /proc/1/comm)" = bwrap ] && [ ! -e /proc/${process.pid}/comm ] || exit 9; sleep 1000 & kill -KILL -1; echo alone`
   const { stdout, code } = await outputOf(t, text, { choice: 'pid_namespace' })
   assert.deepEqual([stdout, code], ['alone\n', 0])
@@ -232,7 +232,7 @@ test('kill(-1) in a PID namespace reaches nobody outside', { ...linuxOnly, ...ne
 })
 
 test(
-  'kill(-1) by a program of another user reaches neither the daemon nor its guardian',
+  'kill(-1) by a program of another user reaches neither the daemon nor a process outside the run',
   { ...linuxOnly, ...needsGames },
   inEach(['group', 'cgroup'] as const, async (t, mode) => {
     const { process: outside } = await start(t, ['sleep', '1000'])
@@ -244,7 +244,7 @@ test(
 )
 
 test(
-  'kill(0), to its own group, ends the program alone',
+  'kill(0) ends only the program and its own process group',
   linuxOnly,
   inEach(MODES, async (t, mode) => {
     const { process: outside } = await start(t, ['sleep', '1000'])
@@ -255,7 +255,7 @@ test(
 )
 
 test(
-  'a descendant that keeps the output open for ever does not hold the end of its run',
+  'a descendant that keeps the output open does not delay the end of its run',
   linuxOnly,
   inEach(HELD, async (t, mode) => {
     const program = await script(
@@ -265,7 +265,7 @@ test(
     const clock = new ManualClock()
     const started = await startConfined(t, [program], { choice: mode, clock })
     const end = await started.process.ended
-    // No time of the drain has passed: whoever held the pipe is dead.
+    // The clock did not advance for the drain, so the process that held the pipe is dead.
     const warnings = mode === 'cgroup' ? ['descendants_ended'] : []
     const kinds = started.warnings.map(({ kind }) => kind)
     assert.deepEqual([end.code, kinds, clock.monotonic()], [4, warnings, new ManualClock().monotonic()])
@@ -273,7 +273,7 @@ test(
 )
 
 test(
-  'a program that closes its output and stays is ended all the same',
+  'a program that closes its output and ignores SIGTERM is killed after the grace period',
   linuxOnly,
   inEach(MODES, async (t, mode) => {
     const clock = new ManualClock()
@@ -289,7 +289,7 @@ test(
 )
 
 test(
-  'a program that moves itself out of its control group, as a user without the right to: it stays, and dies',
+  'a program without the privilege to leave its control group stays in it and is ended',
   { ...linuxOnly, ...needs.cgroup, ...needsGames },
   async (t) => {
     const [place] = findCgroupPlaces().filter(({ version }) => version === 2)
@@ -304,7 +304,7 @@ mkdir ${place.own}/mine 2>/dev/null && echo made; [ "$before" = "$(cat /proc/sel
   },
 )
 
-/** Tries that a debugger, a core dump or /proc would make against process `pid`; prints those that succeed. */
+/** Attempts of a debugger, of a core dump and through /proc against the process `pid`. The script prints each one that succeeds. */
 const spying = (pid: number): string => `
 for file in mem environ maps fd/0 fd exe auxv io; do ( [ -d /proc/${pid}/$file ] && ls /proc/${pid}/$file >/dev/null || head -c 1 /proc/${pid}/$file >/dev/null ) 2>/dev/null && echo $file; done
 ( : > /proc/${pid}/mem ) 2>/dev/null && echo write
@@ -313,7 +313,7 @@ kill -ABRT ${pid} 2>/dev/null && echo core
 true`
 
 test(
-  'memory, descriptors, environment and executable of the daemon, read, written or dumped by a program of another user',
+  'a program of another user cannot read, write or dump the daemon through /proc or a signal',
   { ...linuxOnly, ...needsGames },
   async (t) => {
     for (const mode of MODES.filter((one) => needsOf[one].skip === undefined)) {
@@ -323,26 +323,22 @@ test(
   },
 )
 
-test('… by a program of the same user in a PID namespace: the daemon is not there', { ...linuxOnly, ...needs.bwrap }, async (t) => {
+test('a program of the same user in a PID namespace cannot see the daemon', { ...linuxOnly, ...needs.bwrap }, async (t) => {
   const { stdout } = await outputOf(t, spying(process.pid), { choice: 'pid_namespace' })
   assert.equal(stdout, '')
 })
 
-test(
-  '/proc/self/exe and /proc/PID/exe written to, to change what is started next: the kernel refuses while it runs',
-  linuxOnly,
-  async (t) => {
-    const { stdout } = await outputOf(
-      t,
-      `( : > /proc/${process.pid}/exe ) 2>/dev/null && echo swap; ( : >> /proc/self/exe ) 2>/dev/null && echo own; true`,
-      { choice: 'group' },
-    )
-    assert.equal(stdout, '')
-    assert.equal(spawnSync(process.execPath, ['--version'], { encoding: 'utf8' }).stdout, `${process.version}\n`)
-  },
-)
+test('a program cannot write to /proc/self/exe or to the executable of the daemon', linuxOnly, async (t) => {
+  const { stdout } = await outputOf(
+    t,
+    `( : > /proc/${process.pid}/exe ) 2>/dev/null && echo swap; ( : >> /proc/self/exe ) 2>/dev/null && echo own; true`,
+    { choice: 'group' },
+  )
+  assert.equal(stdout, '')
+  assert.equal(spawnSync(process.execPath, ['--version'], { encoding: 'utf8' }).stdout, `${process.version}\n`)
+})
 
-test('a program that rewrites itself while it runs: the next run of it is decided anew, by what is then there', linuxOnly, async (t) => {
+test('a program that makes its own file writable for others is refused at its next run', linuxOnly, async (t) => {
   const path = await script(t, 'echo first; chmod 777 "$0"')
   const first = await start(t, [path])
   await first.process.ended
@@ -350,19 +346,15 @@ test('a program that rewrites itself while it runs: the next run of it is decide
   await assert.rejects(start(t, [path]), 'others may write it now')
 })
 
-test(
-  'leaving through a run that is still to begin: a program ended before it has begun leaves nothing',
-  { ...linuxOnly, ...needs.cgroup },
-  async (t) => {
-    const mark = join(await temporaryDirectory(t), 'mark')
-    await appendFile(mark, '')
-    for (let round = 0; round < 10; round++) {
-      const program = await script(t, `setsid sh -c "echo $$ >> ${mark}; exec sleep 1000" >/dev/null 2>&1 & wait`)
-      const started = await startConfined(t, [program], { choice: 'cgroup' })
-      started.process.kill()
-      await started.process.ended
-    }
-    const pids = (await readFile(mark, 'utf8')).split('\n').filter(Boolean).map(Number)
-    await until(() => pids.every((pid) => !isAlive(pid)))
-  },
-)
+test('a run that is killed as it starts leaves no process behind', { ...linuxOnly, ...needs.cgroup }, async (t) => {
+  const mark = join(await temporaryDirectory(t), 'mark')
+  await appendFile(mark, '')
+  for (let round = 0; round < 10; round++) {
+    const program = await script(t, `setsid sh -c "echo $$ >> ${mark}; exec sleep 1000" >/dev/null 2>&1 & wait`)
+    const started = await startConfined(t, [program], { choice: 'cgroup' })
+    started.process.kill()
+    await started.process.ended
+  }
+  const pids = (await readFile(mark, 'utf8')).split('\n').filter(Boolean).map(Number)
+  await until(() => pids.every((pid) => !isAlive(pid)))
+})

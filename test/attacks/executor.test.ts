@@ -12,13 +12,13 @@ import { patient } from '../support/wait-limits.ts'
 const LIMIT = { timeout: 60_000 }
 const linuxOnly = { ...LIMIT, skip: !hasProc }
 
-test('trust that is withdrawn between the decision and the start leaves nothing started', LIMIT, async (t) => {
+test('a key that is revoked between the decision and the start of a run prevents the start', LIMIT, async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t)
   const nonce = await link.nonce()
   const request = link.request(nonce, [host.program('hello')])
   const frame = await signedFrame(request, link.peer.signer)
   const revoked = await signRevocation(link.peer.signer, null, Date.now())
-  // One behind the other on the port: the run is permitted and its line on the way to the disk when the key is revoked.
+  // Both messages arrive together. The run is permitted and its log line is being written when the key is revoked.
   const run = link.open(nonce, frame, request)
   const told = network.client.revocations(link.number, [revoked])
   const exit = await run.exit()
@@ -30,7 +30,7 @@ test('trust that is withdrawn between the decision and the start leaves nothing 
   assert.equal(await (await link.ask([host.program('hello')])).denial(), 'trust_rejected')
 })
 
-test('a clock that jumps by a year ends no run and keeps none', LIMIT, async (t) => {
+test('a clock that jumps by a year neither ends a run nor prolongs it', LIMIT, async (t) => {
   let offset = 0
   const clock = { ...systemClock, now: () => systemClock.now() + offset }
   const { host, link } = await ExecutorHost.linked(t, { clock, scripts: { waits: 'echo ready; exec cat' } })
@@ -41,7 +41,7 @@ test('a clock that jumps by a year ends no run and keeps none', LIMIT, async (t)
   ]
   await Promise.all([kept.frame('stdout'), silent.frame('stdout')])
   for (offset of [year, -year, 0, -year]) await new Promise(setImmediate)
-  // The silent one loses its lease in its own time; the other is there until it is cancelled.
+  // The run without renewals loses its lease at the normal time. The other run lasts until it is cancelled.
   assert.ok((await silent.exit()).duration_ms < 60_000)
   assert.deepEqual(silent.warnings(), ['lease_expired'])
   kept.cancel()
@@ -50,7 +50,7 @@ test('a clock that jumps by a year ends no run and keeps none', LIMIT, async (t)
   assert.ok(exit.duration_ms >= 3_000 && exit.duration_ms < 60_000)
 })
 
-test('a frame for another run on this run’s stream reaches neither, whatever it says', LIMIT, async (t) => {
+test('frames for another run on the stream of a run reach neither of the two runs', LIMIT, async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; exec cat' } })
   const [one, two] = [
     await link.ask([host.program('waits')], { stdin: Buffer.from('x') }),
@@ -68,7 +68,7 @@ test('a frame for another run on this run’s stream reaches neither, whatever i
   assert.equal(two.output().toString(), 'ready\nx')
 })
 
-test('a program with a thousand children is ended with all of them, and does not hold the daemon', linuxOnly, async (t) => {
+test('a program with 1,100 children is killed with all of them without blocking the daemon', linuxOnly, async (t) => {
   const dir = await temporaryDirectory(t)
   const path = `${dir}/forks.sh`
   await writeFile(path, '#!/bin/sh\ni=0\nwhile [ $i -lt 1100 ]; do sleep 60 & i=$((i+1)); done\necho $! ready\nwait\n', { mode: 0o755 })

@@ -20,14 +20,14 @@ import { MAX_CONNECTIONS_PER_UNLISTED, MAX_CONNECTIONS_PER_MACHINE } from '../..
 
 const LIMIT = { timeout: 90_000 }
 
-/** Bob, whom a stranger does harm, and alice, whom he trusts. */
+/** Starts bob, his contact alice, and an unlisted peer that attacks him. */
 const setUp = async (t: TestContext) => {
   const [bob, alice, stranger] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' }), await Stranger.start(t)]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted', true)
   await alice.links.link(bob.agentId, signalOf())
   const connections = alice.node.connectionsTo(bob.machineId)
-  /** Alice's connections are those that she had, and she is served on them. */
+  /** Checks that alice kept her connections and that bob serves her on them. */
   const unharmed = async (): Promise<void> => {
     assert.ok(connections.length > 0 && connections.every(({ open }) => open))
     assert.equal(
@@ -40,11 +40,11 @@ const setUp = async (t: TestContext) => {
 
 const offences = (bob: Peer): Violation[] => bob.node.refusals().penalties.map(({ offence }) => offence)
 
-test('streams opened and reset without end cost a stranger its connection, and then its host the way in', LIMIT, async (t) => {
+test('endless opened and reset streams cost an unlisted peer its connection and then block its host', LIMIT, async (t) => {
   const { bob, alice, stranger, address, unharmed } = await setUp(t)
   for (let again = 0; again < 2; again++) {
     const { wire } = await stranger.connect(address)
-    // The muxer itself ends a connection on which more than ten are opened while it is still being made.
+    // The muxer itself ends a connection on which more than ten streams are opened before it is complete.
     await until(() => bob.node.connections().some(({ machineId, open }) => open && machineId !== alice.machineId))
     for (let id = 1_001; await push(wire, resets(id, 250)); id += 500) await sleep(0)
     assert.ok(bob.node.connections().every((one) => one.machineId === alice.machineId || !one.open))
@@ -54,7 +54,7 @@ test('streams opened and reset without end cost a stranger its connection, and t
   await unharmed()
 })
 
-test('questions of the muxer without end cost a stranger its connection, read or not', LIMIT, async (t) => {
+test('endless muxer pings cost an unlisted peer its connection, even if it does not read the answers', LIMIT, async (t) => {
   const { bob, stranger, address, unharmed } = await setUp(t)
   const { wire } = await stranger.connect(address)
   const pings = Buffer.concat(Array.from({ length: RATES.unlisted.pings.burst }, (_, i) => muxerHead(2, 1, 0, i)))
@@ -63,7 +63,7 @@ test('questions of the muxer without end cost a stranger its connection, read or
   await unharmed()
 })
 
-test('a machine that we know comes from a host that is refused, where another one is that we have dialled', LIMIT, async (t) => {
+test('a known machine can connect from a refused host if bob has dialled another machine there', LIMIT, async (t) => {
   const [bob, alice, late] = [
     await startPeer(t, { name: 'bob' }),
     await startPeer(t, { name: 'alice' }),
@@ -76,7 +76,7 @@ test('a machine that we know comes from a host that is refused, where another on
     const { wire } = await stranger.connect(address)
     for (let id = 1_001; await push(wire, resets(id, 250)); id += 500) await sleep(0)
   }
-  // More than a refused host has left.
+  // More connections than a refused host may still open.
   for (let i = 0; i < RATES.unlisted.connections.burst / REFUSED_CONNECTION_COST + 5; i++) await stranger.connect(address).catch(() => null)
   await bob.contacts.importCard(await late.card(), { trust: 'trusted' })
   await introduce(late, bob, 'trusted')
@@ -84,7 +84,7 @@ test('a machine that we know comes from a host that is refused, where another on
   assert.equal(bob.node.refusals().refused.too_fast, 0)
 })
 
-test('bytes without end cost a stranger its connection, though none of them is kept', LIMIT, async (t) => {
+test('endless bytes cost an unlisted peer its connection, though none of them is kept', LIMIT, async (t) => {
   const { bob, stranger, address, unharmed } = await setUp(t)
   const { wire } = await stranger.connect(address)
   const piece = Buffer.concat([muxerHead(0, 0, 99, 60_000), Buffer.alloc(60_000)])
@@ -95,10 +95,10 @@ test('bytes without end cost a stranger its connection, though none of them is k
   await unharmed()
 })
 
-test('a data frame that never ends is not waited for: what there is of it goes to a stream that is not there', LIMIT, async (t) => {
+test('an unfinished data frame is passed on in pieces without waiting for its end', LIMIT, async (t) => {
   const { bob, stranger, address } = await setUp(t)
   const { wire } = await stranger.connect(address)
-  // What both sides begin with must be over, or its answers would lie inside the frame.
+  // The first messages of both peers must have passed. Otherwise the answers to them would lie inside the frame.
   await sleep(1_000)
   const frame = 2 * 1024 * 1024
   await push(wire, muxerHead(0, 0, 99, frame))
@@ -106,15 +106,15 @@ test('a data frame that never ends is not waited for: what there is of it goes t
   for (let sent = 0; sent < frame - 1; sent += 65_535) await push(wire, Buffer.alloc(Math.min(65_535, frame - 1 - sent)))
   const received = (): number => bob.node.connections().reduce((sum, one) => sum + (one.received?.bytes ?? 0), 0)
   await until(() => received() >= frame)
-  // Both ends are in this process; a frame kept would be two MiB, one passed on in pieces some hundred KiB of garbage.
+  // Both peers are in this process. A kept frame would take 2 MiB; a frame passed on in pieces leaves some hundred KiB of garbage.
   assert.ok(bob.node.unlistedConnections() === 1 && process.memoryUsage().arrayBuffers - before < 64 * 1024 * 1024)
-  // The frame's last byte, and behind it a question that is answered: the frames are still told apart.
+  // Sends the last byte of the frame and then a ping. The answer shows that frames are still told apart.
   const answered = new Promise((resolve) => wire.addEventListener('message', resolve, { once: true }))
   await push(wire, Buffer.concat([Buffer.alloc(1), muxerHead(2, 1, 0, 7)]))
   await answered
 })
 
-test('gossip that is wrongly signed is held against its host, and the neighbour is heard no more', LIMIT, async (t) => {
+test('gossip with a wrong signature is a violation of its host, which is then refused', LIMIT, async (t) => {
   const { bob, stranger, address, unharmed } = await setUp(t)
   const stream = await openGossip(await stranger.connect(address))
   for (let i = 0; i < 100 && stream.status === 'open'; i++) {
@@ -128,14 +128,14 @@ test('gossip that is wrongly signed is held against its host, and the neighbour 
   await unharmed()
 })
 
-test('neither an echo without end nor the older gossip is to be had', LIMIT, async (t) => {
+test('the libp2p ping and floodsub protocols are not supported', LIMIT, async (t) => {
   const { stranger, address } = await setUp(t)
   const { connection } = await stranger.connect(address)
   for (const protocol of ['/ipfs/ping/1.0.0', '/floodsub/1.0.0'])
     await assert.rejects(connection.newStream(protocol), { name: 'UnsupportedProtocolError' })
 })
 
-test('messages of an agent that is not accepted are answered once on each channel, and then no more', LIMIT, async (t) => {
+test('an agent that is not accepted gets one receipt on each channel and is then refused', LIMIT, async (t) => {
   const [bob, mallory] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'mallory' })]
   await introduce(mallory, bob, 'trusted')
   const body = Buffer.concat([MESSAGE_PREFIX, directMessage.encode({ content_type: '', payload: new Uint8Array() })])
@@ -156,7 +156,7 @@ test('messages of an agent that is not accepted are answered once on each channe
   assert.equal(bob.counters.get('trust_rejected'), channels)
 })
 
-test('receipts that an accepted agent does not read end its channel', LIMIT, async (t) => {
+test('an accepted agent that does not read its receipts loses its channel', LIMIT, async (t) => {
   const { bob, alice } = await setUp(t)
   const channel = await alice.links.openChannel(bob.agentId, signalOf())
   const body = Buffer.concat([MESSAGE_PREFIX, directMessage.encode({ content_type: '', payload: new Uint8Array() })])
@@ -165,7 +165,7 @@ test('receipts that an accepted agent does not read end its channel', LIMIT, asy
   const [entry] = bob.node.connectionsTo(alice.machineId)
   assert.ok(entry)
   bob.dispatcher.route(Buffer.from('x0x-test-v1\0'), (theirs, requestId) => {
-    // As if the peer granted no window: nothing that is sent to it is taken.
+    // Simulates a peer that grants no flow-control window, so that no receipt can be sent.
     theirs.send = () => false
     theirs.drained = () => new Promise(() => undefined)
     void requestId
@@ -178,50 +178,46 @@ test('receipts that an accepted agent does not read end its channel', LIMIT, asy
   assert.equal(bob.counters.get('messages_without_listener'), 1)
 })
 
-test(
-  'handshakes that are begun and left are held against their host, and cost no more signatures than its meter allows',
-  LIMIT,
-  async (t) => {
-    const { bob, stranger, address, unharmed } = await setUp(t)
-    let answered = 0
-    let refused = false
-    for (let i = 0; i < 100 && !refused; i++) {
-      const { connection } = await stranger.connect(address)
-      const stream = await connection.newStream(LINK_PROTOCOL)
-      const answer = new Promise<boolean>((resolve) => {
-        stream.addEventListener('message', () => resolve(true))
-        stream.addEventListener('close', () => resolve(false))
-      })
-      stream.send(firstMessage())
-      if (await answer) answered += 1
-      const failed = bob.counters.get('links_failed')
-      stream.abort(new Error('left'))
-      await until(() => bob.counters.get('links_failed') > failed || connection.status !== 'open')
-      refused = bob.node.refusals().penalties.some((one) => one.refused)
-      connection.abort(new Error('done'))
-    }
-    assert.equal(refused, true)
-    assert.ok(answered <= 10)
-    assert.deepEqual(offences(bob), ['handshake_failed'])
-    await unharmed()
-  },
-)
+test('abandoned handshakes count as violations of their host, within its signature limit', LIMIT, async (t) => {
+  const { bob, stranger, address, unharmed } = await setUp(t)
+  let answered = 0
+  let refused = false
+  for (let i = 0; i < 100 && !refused; i++) {
+    const { connection } = await stranger.connect(address)
+    const stream = await connection.newStream(LINK_PROTOCOL)
+    const answer = new Promise<boolean>((resolve) => {
+      stream.addEventListener('message', () => resolve(true))
+      stream.addEventListener('close', () => resolve(false))
+    })
+    stream.send(firstMessage())
+    if (await answer) answered += 1
+    const failed = bob.counters.get('links_failed')
+    stream.abort(new Error('left'))
+    await until(() => bob.counters.get('links_failed') > failed || connection.status !== 'open')
+    refused = bob.node.refusals().penalties.some((one) => one.refused)
+    connection.abort(new Error('done'))
+  }
+  assert.equal(refused, true)
+  assert.ok(answered <= 10)
+  assert.deepEqual(offences(bob), ['handshake_failed'])
+  await unharmed()
+})
 
-test('whole handshakes, one after another, are as many as the meter of their host allows', LIMIT, async (t) => {
+test('the rate limit of a host bounds its complete handshakes', LIMIT, async (t) => {
   const [bob, mallory] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'mallory' })]
   const began = performance.now()
   let made = 0
   while (bob.counters.get('handshakes_refused') === 0) {
     await handshake(mallory, bob).catch(() => null)
     made += 1
-    // Over there, too: one that begins while another is not over on its connection is refused for that.
+    // Waits for bob as well, because he refuses a handshake that begins before the earlier one on its connection ends.
     await until(() => bob.counters.get('links_opened') === made || bob.counters.get('handshakes_refused') > 0)
   }
   const { burst, perSecond } = RATES.unlisted.handshakes
   assert.ok(made > burst / 2 && bob.counters.get('links_opened') <= burst + (perSecond * (performance.now() - began)) / 1000)
 })
 
-test('a contact of no standing who holds handshakes open on many connections keeps nobody out whom we trust', LIMIT, async (t) => {
+test('a contact of trust level unknown cannot lock out a trusted contact with open handshakes', LIMIT, async (t) => {
   const [bob, alice, mallory] = [
     await startPeer(t, { name: 'bob' }),
     await startPeer(t, { name: 'alice' }),
@@ -233,7 +229,7 @@ test('a contact of no standing who holds handshakes open on many connections kee
   const hostile = await Stranger.start(t, mallory.machineKey.seed)
   const open: Stream[] = []
   for (let i = 0; i < HANDSHAKE_SLOTS.accepted + 10; i++) {
-    // One too many may be closed before it is ours, or before its stream is.
+    // One connection above the limit may be closed before it is complete or before its stream opens.
     const stream = await hostile
       .connect(bob.node.addresses()[0]!)
       .then(async ({ connection }) => connection.newStream(LINK_PROTOCOL))
@@ -248,7 +244,7 @@ test('a contact of no standing who holds handshakes open on many connections kee
   assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
 })
 
-test('a stranger holds a handful of connections, and those it opened last', LIMIT, async (t) => {
+test('an unlisted peer holds a small number of connections, and its host does no harm to others', LIMIT, async (t) => {
   const { bob, stranger, address, unharmed } = await setUp(t)
   for (let i = 0; i < 4 * MAX_CONNECTIONS_PER_UNLISTED; i++) await stranger.connect(address)
   await until(() => bob.node.unlistedConnections() === MAX_CONNECTIONS_PER_UNLISTED)
@@ -256,7 +252,7 @@ test('a stranger holds a handful of connections, and those it opened last', LIMI
   await unharmed()
 })
 
-test('connections that say nothing are bounded and held against their host, and who comes with a name gets in', LIMIT, async (t) => {
+test('silent connections are bounded and count against their hosts, and a named peer still connects', LIMIT, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob', listen: '/ip4/0.0.0.0/tcp/0' }), await startPeer(t, { name: 'alice' })]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted', true)
@@ -271,7 +267,7 @@ test('connections that say nothing are bounded and held against their host, and 
     for (const socket of sockets) socket.destroy()
   })
   let closed = 0
-  // Twenty hosts, all of this machine; more than the places of those who have not said who they are.
+  // Twenty hosts, all on this machine, open more connections than there are places for connections without an identity.
   for (let i = 0; i < MAX_UNPROVEN_CONNECTIONS + 200; i++) {
     const socket = openSocket({ host: '127.0.0.1', port, localAddress: `127.0.0.${100 + (i % 20)}` })
     socket.on('error', () => undefined).on('close', () => (closed += 1))
@@ -284,12 +280,12 @@ test('connections that say nothing are bounded and held against their host, and 
   assert.ok(offences(bob).every((offence) => offence === 'unfinished'))
 })
 
-test('where strangers may not come, one is out as soon as it has proven who it is, and those who are named are in', LIMIT, async (t) => {
+test('if unlisted peers are refused, one is disconnected after its identity proof, and a named peer connects', LIMIT, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob', strangers: false }), await startPeer(t, { name: 'alice' })]
   const stranger = await Stranger.start(t)
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'unknown')
-  // On a busy machine a connection may be given up before anything is proven.
+  // On a busy machine a connection may be closed before the identity proof.
   await until(async () => {
     const hold = await stranger.connect(bob.node.addresses()[0]!).catch(() => null)
     await until(() => hold === null || hold.connection.status !== 'open')

@@ -10,7 +10,7 @@ import { until } from '../support/processes.ts'
 import { openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
 import { PENALTY_MS, MIN_PENALTY_MS } from '../../src/mesh/penalties.ts'
 
-test('who passes on what it has checked is not blamed for another message of the same name', { timeout: 60_000 }, async (t) => {
+test('a peer that forwards a valid message gets no penalty for an invalid one with the same ID', { timeout: 60_000 }, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted', true)
@@ -29,7 +29,7 @@ test('who passes on what it has checked is not blamed for another message of the
     toAlice.send(await rightlySigned(seed, number, presence.encode(said)))
     await until(() => alice.presences.of(machine_id)?.said_at_ms === said_at_ms)
   }
-  // One more than refuses: a little is forgiven meanwhile.
+  // One more violation than causes a refusal, because a small part of the penalty expires meanwhile.
   const offences = Math.ceil(MIN_PENALTY_MS / PENALTY_MS.bad_gossip) + 1
   for (let number = 1; number <= offences; number++) {
     toBob.send(await rightlySigned(seed, number, randomBytes(64)))
@@ -37,7 +37,7 @@ test('who passes on what it has checked is not blamed for another message of the
     await heardByAlice(number)
   }
   await heardByAlice(offences + 1)
-  // It comes behind all others, by way of alice.
+  // The last message arrives after all others, through alice.
   await until(() => bob.presences.list().some((seen) => seen.machine_id === machine_id))
   assert.deepEqual(
     bob.node.refusals().penalties.map(({ source, refused }) => [source, refused]),

@@ -28,7 +28,7 @@ import { MAX_UNLISTED } from '../../src/mesh/known-agents.ts'
 
 const LIMIT = { timeout: 60_000 }
 
-test('a muxer frame that claims four gigabytes ends its connection before its bytes are kept', LIMIT, async (t) => {
+test('a muxer frame that claims four gigabytes ends its connection', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const { wire } = await (await Stranger.start(t)).connect(bob.node.addresses()[0]!)
   await until(() => bob.node.connections().length === 1)
@@ -36,10 +36,10 @@ test('a muxer frame that claims four gigabytes ends its connection before its by
   await until(() => bob.node.connections().length === 0)
 })
 
-/** What the muxer is given of this, in blocks that are no longer its own. */
+/** Blocks that the splitter passes to the muxer for these bytes, copied. */
 const cut = (frames: FrameSplitter, bytes: Uint8Array): Buffer[] => [...frames.take(bytes)].map((block) => Buffer.from(block))
 
-test('a muxer frame just beyond the longest is refused by its head, and of the longest nothing is kept', () => {
+test('a muxer frame above the maximum is refused by its head, and the longest frame is not buffered', () => {
   assert.throws(() => cut(new FrameSplitter(), head(0, 0, 1, MAX_MUXER_FRAME + 1)), /longer than/)
   const frames = new FrameSplitter()
   assert.deepEqual(cut(frames, head(0, 0, 1, MAX_MUXER_FRAME)), [])
@@ -50,7 +50,7 @@ test('a muxer frame just beyond the longest is refused by its head, and of the l
   assert.deepEqual(cut(frames, head(3, 0, 0, 0)), [head(3, 0, 0, 0)])
 })
 
-/** Frames as they mean the same however data is cut: what one stream carries, joined, with what begins and ends it. */
+/** Meaning of frames, however their data is cut. The data of one stream is joined, with the flags that open or close the stream. */
 const meaning = (bytes: Buffer): unknown[] => {
   const out: { type: number; stream: number; flags: number; body: Buffer }[] = []
   for (let at = 0; at < bytes.length;) {
@@ -64,7 +64,7 @@ const meaning = (bytes: Buffer): unknown[] => {
     assert.ok(type !== 0 || body.length === length)
     at += 12 + (type === 0 ? length : 0)
     const last = out.at(-1)
-    // Data goes on unless the one before has ended its stream; what begins a stream must come first.
+    // Data continues the previous frame unless that frame ended its stream or this one opens a stream.
     if (type === 0 && last?.type === 0 && last.stream === stream && (last.flags & 4) === 0 && (flags & 1) === 0) {
       last.body = Buffer.concat([last.body, body])
       last.flags |= flags
@@ -73,7 +73,7 @@ const meaning = (bytes: Buffer): unknown[] => {
   return out
 }
 
-test('frames mean the same behind the guard, however they are cut, and no frame waits for its end', () => {
+test('the frame guard keeps the meaning of frames however they are cut, and delays no frame', () => {
   const frame = fc.oneof(
     fc
       .tuple(fc.uint8Array({ maxLength: 300 }), fc.constantFrom(0, 1, 2, 4))
@@ -89,7 +89,7 @@ test('frames mean the same behind the guard, however they are cut, and no frame 
       for (let at = 0, i = 0; at < bytes.length; i++) {
         const size = cuts[i % cuts.length]!
         out.push(...cut(frames, bytes.subarray(at, at + size)))
-        // Whole frames only: this throws where one is not.
+        // This throws if the output contains a partial frame.
         meaning(Buffer.concat(out))
         const part = frames.takeSeen()
         for (const key of ['bytes', 'pings', 'streams'] as const) seen[key] += part[key]
@@ -102,7 +102,7 @@ test('frames mean the same behind the guard, however they are cut, and no frame 
   )
 })
 
-/** What our wrapper touches of a muxer. */
+/** Members of a muxer that the wrapper uses. */
 const fakeMuxer = (onData: (data: Uint8Array) => void) => {
   const noStream = (): never => assert.fail('a stream')
   const members = {
@@ -117,7 +117,7 @@ const fakeMuxer = (onData: (data: Uint8Array) => void) => {
   return members as unknown as StreamMuxer & { onData(data: Uint8Array): void }
 }
 
-test('what comes is asked about before the muxer has it, what came before anybody asked included', () => {
+test('traffic is charged before the muxer receives it, and earlier traffic is charged as well', () => {
   const connection = {} as MessageStream & { maxWriteBufferLength?: number }
   const taken: Uint8Array[] = []
   const muxer = fakeMuxer((data) => void taken.push(data))
@@ -131,14 +131,14 @@ test('what comes is asked about before the muxer has it, what came before anybod
   assert.equal(taken.length, 1)
 })
 
-test('messages of Noise that are too small for a head count as frames', () => {
+test('Noise messages that are too short for a frame head count as frames', () => {
   const muxer = fakeMuxer(() => undefined)
   guardedMuxer(() => ({ protocol: '/yamux/1.0.0', createStreamMuxer: () => muxer }))({}).createStreamMuxer({} as MessageStream)
   for (const byte of head(0, 0, 1, 1_000)) muxer.onData(Buffer.of(byte))
   assert.equal(trafficMeterOf({ muxer })!.total.frames, 12)
 })
 
-test('strangers that come once each are forgotten by the store of peers', LIMIT, async (t) => {
+test('the peer store forgets unlisted peers that connect once', LIMIT, async (t) => {
   const options = await libp2pOptions({ seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} })
   const victim = await createLibp2p(options)
   t.after(() => victim.stop())
@@ -162,37 +162,33 @@ test('strangers that come once each are forgotten by the store of peers', LIMIT,
   assert.equal(await kept(), 0)
 })
 
-test(
-  'of a stranger that says it is at thousands of addresses, and speaks as many protocols, few are kept, and none of any length',
-  LIMIT,
-  async (t) => {
-    const options = await libp2pOptions({ seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} })
-    const victim = await createLibp2p(options)
-    t.after(() => victim.stop())
-    await victim.start()
-    const stranger = await createLibp2p({
-      transports: [tcp()],
-      connectionEncrypters: [noise()],
-      streamMuxers: [yamux()],
-      services: { identify: identify() },
-      addresses: { announce: Array.from({ length: 100 }, (_, i) => `/ip4/10.1.1.${i}/tcp/1`) },
-    })
-    t.after(() => stranger.stop())
-    for (const protocol of [...Array(100).keys(), '!'.repeat(MAX_PROTOCOL_TEXT)]) await stranger.handle(`/${protocol}`, () => undefined)
-    await stranger.dial(victim.getMultiaddrs()[0]!)
-    await until(
-      async () => (await victim.peerStore.has(stranger.peerId)) && (await victim.peerStore.get(stranger.peerId)).addresses.length > 0,
-    )
-    const { addresses, protocols, metadata, peerRecordEnvelope } = await victim.peerStore.get(stranger.peerId)
-    assert.deepEqual([addresses.length, protocols.length], [MAX_CARD_ADDRESSES, MAX_PEER_PROTOCOLS])
-    assert.ok(protocols.every(({ length }) => length <= MAX_PROTOCOL_TEXT))
-    assert.deepEqual([metadata.size, peerRecordEnvelope], [0, undefined])
-  },
-)
+test('the peer store keeps few addresses and protocols of an unlisted peer, and no long protocol name', LIMIT, async (t) => {
+  const options = await libp2pOptions({ seed: randomBytes(32), listen: ['/ip4/127.0.0.1/tcp/0'], announce: [], mdns: false, gater: {} })
+  const victim = await createLibp2p(options)
+  t.after(() => victim.stop())
+  await victim.start()
+  const stranger = await createLibp2p({
+    transports: [tcp()],
+    connectionEncrypters: [noise()],
+    streamMuxers: [yamux()],
+    services: { identify: identify() },
+    addresses: { announce: Array.from({ length: 100 }, (_, i) => `/ip4/10.1.1.${i}/tcp/1`) },
+  })
+  t.after(() => stranger.stop())
+  for (const protocol of [...Array(100).keys(), '!'.repeat(MAX_PROTOCOL_TEXT)]) await stranger.handle(`/${protocol}`, () => undefined)
+  await stranger.dial(victim.getMultiaddrs()[0]!)
+  await until(
+    async () => (await victim.peerStore.has(stranger.peerId)) && (await victim.peerStore.get(stranger.peerId)).addresses.length > 0,
+  )
+  const { addresses, protocols, metadata, peerRecordEnvelope } = await victim.peerStore.get(stranger.peerId)
+  assert.deepEqual([addresses.length, protocols.length], [MAX_CARD_ADDRESSES, MAX_PEER_PROTOCOLS])
+  assert.ok(protocols.every(({ length }) => length <= MAX_PROTOCOL_TEXT))
+  assert.deepEqual([metadata.size, peerRecordEnvelope], [0, undefined])
+})
 
-test('two thousand contacts whose cards are known are looked through in one pass, beside all the strangers that are kept', LIMIT, () => {
+test('an address lookup reads each of 2,000 contacts and all unlisted peers a bounded number of times', LIMIT, () => {
   const reads = { contacts: 0, seen: 0 }
-  /** Counts what is read of it. */
+  /** Counts the properties that are read. */
   const counted = <T extends object>(kind: keyof typeof reads, value: T): T =>
     new Proxy(value, {
       get: (target, key) => {
@@ -222,7 +218,7 @@ test('two thousand contacts whose cards are known are looked through in one pass
   assert.ok(reads.contacts + reads.seen < 10 * 20 * (contacts.length + seen.length), JSON.stringify(reads))
 })
 
-test('the addresses of five hundred cards are read once', LIMIT, () => {
+test('the addresses of 500 cards are parsed only once', LIMIT, () => {
   const machines = Array.from({ length: 500 }, () => machineKeyOf(randomBytes(32)).machineId)
   const contacts = machines.map((machineId, i) => ({
     agent_id: toHex(sha256(Buffer.from(String(i)))),
@@ -231,6 +227,6 @@ test('the addresses of five hundred cards are read once', LIMIT, () => {
     addresses: [`/ip4/192.0.2.${i % 250}/tcp/5483/p2p/${peerIdOf(machineId)}`],
   }))
   const book = new AddressBook({ contacts: () => contacts, seen: () => [] }, { bootstrap: [] })
-  // Parsing anew each time would take minutes.
+  // Parsing them for each lookup would take minutes.
   for (let looks = 0; looks < 20; looks++) assert.equal(book.homes().accepted.length, machines.length)
 })

@@ -15,8 +15,8 @@ import { FakeNetwork } from '../support/fake-network.ts'
 const LIMIT = { timeout: 120_000 }
 
 /**
- * Every field of every message to the network half, and why it carries no secret: what is not here
- * does not exist, and a new one needs its reason.
+ * Every field of every message to the network process, with the reason why it carries no secret. The test fails for a field that is not
+ * listed, so that each new field needs its reason.
  */
 const NUMBER = 'a number that one half gave and the other half repeats'
 const PUBLIC = 'public: it is sent to every peer'
@@ -67,13 +67,13 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
   enrol_frame: { id: NUMBER, frame: PEERS },
 }
 
-/** Names of the fields of each variant, as its description in CDDL has them. */
+/** Field names of each variant, read from its CDDL description. */
 const fieldsOf = (message: Message<unknown>): string[][] =>
   [...message.cddl.matchAll(/\[(\d+)(?:, ((?:[^[\]]|\[(?:[^[\]]|\[[^[\]]*\])*\])*))?\]/g)].map(([, , fields = '']) =>
     [...fields.matchAll(/(?:^|, )([a-z][a-z0-9_]*):/g)].map(([, name]) => name!),
   )
 
-test('no message to the network half can carry a file, a key of the executor or what the ACL allows: each field says why', () => {
+test('no message to the network process can carry a file, an executor key or the contents of the ACL', () => {
   assert.deepEqual(
     fieldsOf(toNetwork as Message<unknown>),
     Object.values(TO_NETWORK).map((fields) => Object.keys(fields)),
@@ -90,19 +90,20 @@ test('no message to the network half can carry a file, a key of the executor or 
   ])
 })
 
-test('no message to the executor names a file, an environment, a program to start, or bytes to be signed as they are', () => {
+test('no message to the executor process names a file, an environment, a program or bytes to sign unchanged', () => {
   const fields = new Set(fieldsOf(toExecutor as Message<unknown>).flat())
-  // `argv` and `cwd` are of a Request that another host gets; `body` is what an operator proved; `path` is of a URL, a text for the journal as all of `refused`; `agent` and `machine` are ids that are asked about.
-  // `fanout` and `after` are ids, `from` a place in an output; of `detached`, which is kept of a run elsewhere, all are ids, numbers, hashes and words of tables, and `session` a name.
+  // `argv` and `cwd` belong to a Request for another host. `body` is the call that an operator proof covers. `path` is from a URL; like all
+  // fields of `refused`, it is text for the journal. `agent` and `machine` are IDs to look up. `fanout` and `after` are IDs, and `from` is
+  // an offset in an output. The fields of `detached` are IDs, numbers, hashes and enumerated words, and `session` is a run label.
   const known =
     'id version peer_machine kem_public_key handle m2 m1 kem_ciphertext m3 link count nonces request_id stream_nonce argv stdin pieces'
   const others =
     'timeout_ms cwd clamp proven proof kind name addresses ttl_ms run frame operation body what items api_port code message ask agent machine fanout after from'
   const detached = 'agent_id machine_id lifetime_ms keep_bytes session digest request state signal denial_reason'
   const refused = 'method path host origin remote'
-  // Of a terminal: its size and type, and what is typed, which is signed for a request that is in the request log.
+  // The size and type of a terminal, and its input. The input is signed for a request that is in the request log.
   const terminal = 'columns rows term request_sha256 seq data size'
-  // Of a drain: the signed Exit of a target, and a list of work that an operator is shown.
+  // The signed Exit of a target that drains, and a list of work for the operator.
   const drain = 'signature json'
   assert.deepEqual([...fields].toSorted(), `${known} ${others} ${detached} ${refused} ${terminal} ${drain}`.split(' ').toSorted())
 })
@@ -112,7 +113,10 @@ interface Recording {
   readonly toNetwork: Uint8Array[]
 }
 
-/** All that both halves say while a link is made each way, programs run, one is resumed, and an operator changes something. */
+/**
+ * Records all messages of both processes while links are made in both directions, programs run, a run resumes, and an operator makes a
+ * change.
+ */
 const record = async (t: Parameters<typeof ExecutorHost.start>[0]): Promise<Recording> => {
   const host = await ExecutorHost.start(t, { scripts: { hello: 'echo hi', reads: 'cat; echo err >&2' } })
   await host.befriend(host.peer)
@@ -153,7 +157,7 @@ const record = async (t: Parameters<typeof ExecutorHost.start>[0]): Promise<Reco
   return recording
 }
 
-/** One or more bytes changed, or the end cut off, or something put in between, or two messages crossed. */
+/** Changes bytes, cuts the end, inserts bytes, or joins parts of two messages. */
 const mutation = fc.record({
   which: fc.nat(),
   other: fc.nat(),
@@ -164,7 +168,7 @@ const mutation = fc.record({
 
 const mutated = (messages: readonly Uint8Array[], { which, other, how, at, byte }: ReturnType<typeof one>): Uint8Array => {
   const bytes = Buffer.from(messages[which % messages.length]!)
-  // Heads matter most: half of all changes fall into the first bytes.
+  // Message heads matter most, so every second change is in the first bytes.
   const place = at % (at % 2 === 0 ? Math.min(16, bytes.length) : bytes.length)
   switch (how) {
     case 'flip':
@@ -183,7 +187,7 @@ const mutated = (messages: readonly Uint8Array[], { which, other, how, at, byte 
 }
 const one = () => ({ which: 0, other: 0, how: 'flip' as 'flip' | 'flips' | 'cut' | 'insert' | 'cross', at: 0, byte: 1 })
 
-test('40,000 mutations of recorded messages of both halves are messages of the schema or malformed, and nothing else', LIMIT, async (t) => {
+test('40,000 mutations of messages between the processes either decode as schema messages or fail as malformed', LIMIT, async (t) => {
   const recording = await record(t)
   const seen = new Set(recording.toExecutor.map((bytes) => toExecutor.decode(bytes).type))
   assert.ok(seen.size >= 14, [...seen].join())
@@ -198,7 +202,7 @@ test('40,000 mutations of recorded messages of both halves are messages of the s
         const bytes = mutated(messages, change)
         try {
           const message = schema.decode(bytes)
-          // What was taken can be said again, and means the same.
+          // A decoded message encodes and decodes to the same value.
           assert.deepEqual(schema.decode(schema.encode(message)), message)
           counts.decoded += 1
         } catch (error) {

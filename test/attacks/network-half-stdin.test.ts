@@ -12,8 +12,8 @@ import { STDIN_PIECE_BYTES } from '../../src/protocol/limits/wire.ts'
 import { SplitDaemon, type Tap } from '../support/captured-network.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../support/mesh-of-daemons.ts'
 
-// A captured network half between a real requester and the executor's real process: the Request is honest and
-// signed, the stdin behind it is the half's own.
+// A captured network process is between a real requester and the real executor process. The Request is honest and signed, but the attacker
+// chooses the stdin that follows it.
 
 type Stdin = Extract<ExecFrame, { type: 'stdin' }>
 
@@ -24,7 +24,7 @@ const EVIL = Buffer.from('DROP TABLE t;\n')
 let mesh: MeshOfDaemons
 let alice: TestDaemon
 let bob: SplitDaemon
-/** Writes down each byte of stdin as it comes. */
+/** This program writes each byte of stdin to a file at once. */
 let keeper = ''
 
 before(async () => {
@@ -52,7 +52,7 @@ after(async () => {
   await mesh.stop()
 })
 
-/** The stdin frames that the executor hears instead of the honest ones, which come one at a time. */
+/** Rewrites each honest stdin frame, one at a time, before the executor process receives it. */
 const meddle =
   (change: (frame: Stdin) => readonly Stdin[]) =>
   (message: ToExecutor): readonly ToExecutor[] => {
@@ -62,7 +62,7 @@ const meddle =
     return change(frame).map((other) => ({ ...message, frame: execFrame.encode(other) }))
   }
 
-/** What the child got, and how its run ended for its requester. */
+/** Returns the bytes that the child received, and the result of the run for its requester. */
 const runWith = async (stdin: Uint8Array, rewrite: NonNullable<Tap['rewrite']>) => {
   const file = join(mesh.root, 'stdin')
   await writeFile(file, stdin)
@@ -73,7 +73,7 @@ const runWith = async (stdin: Uint8Array, rewrite: NonNullable<Tap['rewrite']>) 
   return { status, stdout: String(stdout), stderr, kept: await readFile(join(mesh.root, 'kept')).catch(() => Buffer.alloc(0)) }
 }
 
-/** The same of one frame, when the program runs and reads: what it is sent, it has at once. */
+/** Does the same for one frame, after the program has started to read. The program receives each sent byte at once. */
 const runThen = async (change: (frame: Stdin) => readonly Stdin[]) => {
   const held = Promise.withResolvers<{ run: number; frame: Stdin }>()
   const running = runWith(SIGNED, (message) => {
@@ -91,7 +91,7 @@ const runThen = async (change: (frame: Stdin) => readonly Stdin[]) => {
   return running
 }
 
-test('stdin that nobody signed does not reach a program: not a byte of it, whole, cut, longer, or without an end', LIMIT, async () => {
+test('a program receives no byte of unsigned stdin, whether replaced, cut, extended, reordered or unfinished', LIMIT, async () => {
   const honest = await runThen((frame) => [frame])
   assert.deepEqual([honest.status, honest.stdout, honest.kept], [0, 'whole\n', SIGNED], honest.stderr)
   const padded = Buffer.concat([EVIL, Buffer.alloc(SIGNED.length - EVIL.length, '\n')])
@@ -128,7 +128,7 @@ test('stdin that nobody signed does not reach a program: not a byte of it, whole
   }
 })
 
-test('of stdin in several pieces a program gets those that were signed, in their order, and no other byte', LIMIT, async () => {
+test('a program receives only the signed pieces of stdin, in order', LIMIT, async () => {
   const data = randomBytes(3 * STDIN_PIECE_BYTES + 5)
   const honest = await runWith(
     data,
@@ -153,7 +153,7 @@ test('of stdin in several pieces a program gets those that were signed, in their
   const again = await runWith(
     data,
     meddle((frame) => {
-      // The first piece in the place of the second, frame by frame as long as those.
+      // Sends the first piece in place of the second, in frames of the same length.
       frames.push(frame)
       const from = Math.ceil(STDIN_PIECE_BYTES / frames[0]!.data.length)
       return [frames.length > from ? { ...frame, data: frames[frames.length - 1 - from]!.data } : frame]

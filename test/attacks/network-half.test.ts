@@ -41,22 +41,22 @@ import { newParty, ProbeRun, signedFrame, type FakeLink, type FakeNetwork, type 
 import { linesOf } from '../support/journal.ts'
 import { isRunning, MeshOfDaemons, residentOf, until, type TestDaemon } from '../support/mesh-of-daemons.ts'
 
-// Plays a captured network half against the executor's real process: first beside the real half, on its channel and
-// with its links, then alone. It holds all that such a half holds, the keys of another agent, and what it recorded.
+// Plays a captured network process against the real executor process. At first it shares the channel and links of the real network process,
+// later it is alone. It has all data of such a process, the keys of another agent, and recorded messages.
 
 const LIMIT = { timeout: 60_000 }
 
 let mesh: MeshOfDaemons
 let alice: TestDaemon
 let bob: SplitDaemon
-/** Bob knows, trusts and pins it too; his ACL lets it run `other`. */
+/** Bob also knows, trusts and pins this agent. His ACL lets it run `other`. */
 const mallory = newParty()
 const programs: Record<'greet' | 'waits' | 'other' | 'unasked', string> = { greet: '', waits: '', other: '', unasked: '' }
-/** Of the executor, which stays until the last test but one. */
+/** Process ID of the executor process, which does not restart before the last test but one. */
 let pid = 0
-/** What the real half said in the first session, and what it heard. */
+/** Messages that the real network process sent in the first session. */
 let said: Uint8Array[] = []
-/** Of the first Request of all, which ran. */
+/** The first Request, which ran. */
 let recorded: Extract<ToExecutor, { type: 'run_open' }>
 let honestRuns = 0
 
@@ -70,7 +70,7 @@ const eventsOf = async (id: string): Promise<string[]> =>
     return parsed?.request_id === id ? [parsed.reason ?? parsed.event] : []
   })
 
-/** The recorded messages of a type. */
+/** Recorded messages of a type. */
 const saidOf = <T extends ToExecutor['type']>(type: T): Extract<ToExecutor, { type: T }>[] =>
   said.map((bytes) => toExecutor.decode(bytes)).filter((message) => message.type === type) as Extract<ToExecutor, { type: T }>[]
 
@@ -80,7 +80,7 @@ const requestIn = (frame: Uint8Array): ExecRequest => {
   return execRequest.decode(decoded.body)
 }
 
-/** Hands these bytes to the executor; answers the reason of its denial, or null where it said nothing but good-bye. */
+/** Sends a frame to the executor process. Resolves with the reason of the denial, or null if the run only closed. */
 const tell = async (network: FakeNetwork, link: number, nonce: Uint8Array, frame: Uint8Array): Promise<string | null> => {
   const run = new ProbeRun(network.client, network.client.openRun(link, nonce, frame), requestIn(frame), {})
   await run.closed
@@ -90,7 +90,7 @@ const tell = async (network: FakeNetwork, link: number, nonce: Uint8Array, frame
   return last?.type === 'exit' ? execExit.decode(last.body).denial_reason : null
 }
 
-/** Everything in it is refused; nothing runs, no slot is taken. */
+/** Checks that the executor process refuses everything in `work`, so that no run starts and no slot is taken. */
 const inVain = async (network: FakeNetwork, work: () => Promise<FakeNetwork | void>): Promise<ExecTotals> => {
   const [earlier, ran] = [await diagnostics(network), await runsSoFar()]
   const later = await diagnostics((await work()) ?? network)
@@ -105,7 +105,7 @@ const inVain = async (network: FakeNetwork, work: () => Promise<FakeNetwork | vo
   return Object.fromEntries(difference) as ExecTotals
 }
 
-/** These bytes, on a connection of their own, until the last question of all is answered; answers the next connection. */
+/** Sends the messages on a separate connection until the last query is answered. Resolves with the next connection. */
 const sayAgain = async (payloads: readonly Uint8Array[]): Promise<FakeNetwork> => {
   const socket = await bob.raw()
   const last = Number.MAX_SAFE_INTEGER
@@ -187,7 +187,7 @@ after(async () => {
   await mesh.stop()
 })
 
-test('a Request that is held back and altered, or signed by another, runs nothing, and is worth nothing afterwards', LIMIT, async () => {
+test('a Request that is withheld and altered or signed by another agent does not run, and its nonce is spent', LIMIT, async () => {
   const { tap } = bob
   const forge: ((body: Buffer, signature: Buffer) => Promise<Uint8Array | null>)[] = [
     async (body) => {
@@ -227,7 +227,7 @@ test('a Request that is held back and altered, or signed by another, runs nothin
   }
 })
 
-test('a recorded Request said again on the link of its own agent: on its stream, on a fresh one, under another number', LIMIT, async () => {
+test('a recorded Request is refused on its own stream, with a new nonce and on another link', LIMIT, async () => {
   const { aside } = bob.tap
   const { link, stream_nonce, frame } = recorded
   const difference = await inVain(aside, async () => {
@@ -242,7 +242,7 @@ test('a recorded Request said again on the link of its own agent: on its stream,
   assert.deepEqual([difference.requests_replayed, difference.requests_denied, difference.malformed_frames], [4, 4, 1])
 })
 
-test('a run of another pair is not resumed, and goes on', LIMIT, async () => {
+test('an agent cannot resume a run of another pair, and that run continues', LIMIT, async () => {
   const { tap } = bob
   const { aside } = tap
   const running = alice.startCli(['exec', 'bob', '--', programs.waits])
@@ -280,38 +280,34 @@ test('a run of another pair is not resumed, and goes on', LIMIT, async () => {
   aside.client.linkClosed(theirs.number)
 })
 
-test(
-  'a change without an operator: no proof, a wrong one, one of the token or the seed, one used before, one of another change',
-  LIMIT,
-  async () => {
-    const { aside } = bob.tap
-    const contacts = await readFile(join(bob.dir, 'contacts.json'))
-    const settings = await aside.client.settings()
-    const body = Buffer.from(JSON.stringify({ contact: 'mallory', level: 'blocked' }))
-    const used = saidOf('operate').at(-1)!
-    const genuine = await bob.prove('contact_trust', body)
-    let tries = 0
-    const refused = async (operation: (typeof OPERATIONS)[number], content: Uint8Array, proof: string): Promise<void> => {
-      tries += 1
-      await assert.rejects(aside.client.operate(operation, content, proof), { code: 'operator_proof_required' })
-    }
-    const difference = await inVain(aside, async () => {
-      for (const operation of OPERATIONS) await refused(operation, body, '')
-      for (const key of [settings.api_token, settings.machine_seed, new Uint8Array(32), randomBytes(32)])
-        await refused('contact_trust', body, proveOperation(key, 'contact_trust', body, Date.now()))
-      await refused(used.operation, used.body, used.proof)
-      await refused(used.operation, body, used.proof)
-      await refused('contact_remove', body, genuine)
-      await refused('contact_trust', Buffer.from(JSON.stringify({ contact: 'alice', level: 'blocked' })), genuine)
-      await refused('contact_trust', body, `${genuine.slice(0, -1)}${genuine.endsWith('0') ? '1' : '0'}`)
-      await refused('contact_trust', body, proveOperation(settings.api_token, 'contact_trust', body, 0))
-    })
-    assert.equal(difference.proofs_refused, tries)
-    assert.deepEqual(await readFile(join(bob.dir, 'contacts.json')), contacts)
-  },
-)
+test('an operation fails without an operator proof, or with a wrong, reused or unrelated proof', LIMIT, async () => {
+  const { aside } = bob.tap
+  const contacts = await readFile(join(bob.dir, 'contacts.json'))
+  const settings = await aside.client.settings()
+  const body = Buffer.from(JSON.stringify({ contact: 'mallory', level: 'blocked' }))
+  const used = saidOf('operate').at(-1)!
+  const genuine = await bob.prove('contact_trust', body)
+  let tries = 0
+  const refused = async (operation: (typeof OPERATIONS)[number], content: Uint8Array, proof: string): Promise<void> => {
+    tries += 1
+    await assert.rejects(aside.client.operate(operation, content, proof), { code: 'operator_proof_required' })
+  }
+  const difference = await inVain(aside, async () => {
+    for (const operation of OPERATIONS) await refused(operation, body, '')
+    for (const key of [settings.api_token, settings.machine_seed, new Uint8Array(32), randomBytes(32)])
+      await refused('contact_trust', body, proveOperation(key, 'contact_trust', body, Date.now()))
+    await refused(used.operation, used.body, used.proof)
+    await refused(used.operation, body, used.proof)
+    await refused('contact_remove', body, genuine)
+    await refused('contact_trust', Buffer.from(JSON.stringify({ contact: 'alice', level: 'blocked' })), genuine)
+    await refused('contact_trust', body, `${genuine.slice(0, -1)}${genuine.endsWith('0') ? '1' : '0'}`)
+    await refused('contact_trust', body, proveOperation(settings.api_token, 'contact_trust', body, 0))
+  })
+  assert.equal(difference.proofs_refused, tries)
+  assert.deepEqual(await readFile(join(bob.dir, 'contacts.json')), contacts)
+})
 
-test('a proof of a run that is moved to another argv, stdin, agent or run', LIMIT, async () => {
+test('an operator proof of a run does not cover another argv, stdin, target or request ID', LIMIT, async () => {
   const { aside } = bob.tap
   const link = await aside.link(mallory)
   const lines = async (): Promise<number> => (await linesOf(bob.outgoingFile).catch(() => [])).length
@@ -354,7 +350,7 @@ test('a proof of a run that is moved to another argv, stdin, agent or run', LIMI
   aside.client.linkClosed(link.number)
 })
 
-test('signatures asked for without end are bounded, and every Request that was signed is in the journal', LIMIT, async () => {
+test('endless signing calls are limited, and every signed Request is in the request log', LIMIT, async () => {
   const { aside } = bob.tap
   const lines = async (): Promise<number> => (await linesOf(bob.outgoingFile).catch(() => [])).length
   const before = await lines()
@@ -369,7 +365,7 @@ test('signatures asked for without end are bounded, and every Request that was s
   assert.equal(bob.pid, pid)
 })
 
-test('what is signed for a network half is one kind of statement alone: no Exit, no revocation, none of its choosing', LIMIT, async () => {
+test('the executor process signs only statements of the requested kind, not an Exit or a revocation', LIMIT, async () => {
   const { aside } = bob.tap
   const { agentPublicKey, machineId } = aside.client.identity
   const domains = [...Object.values(LINK_DOMAINS), CARD_DOMAIN, ANNOUNCE_DOMAIN, REVOCATION_DOMAIN, EXEC_REQUEST_DOMAIN, EXEC_EXIT_DOMAIN]
@@ -380,7 +376,7 @@ test('what is signed for a network half is one kind of statement alone: no Exit,
     const signed = await aside.client.signCard({ ...card, kind })
     assert.deepEqual(fits(signed.body, signed.signature), [kind === 'card' ? CARD_DOMAIN : ANNOUNCE_DOMAIN])
   }
-  // An Exit of the real Request, as the name of a card and as the argv of a Request.
+  // The bytes of an Exit of the real Request, used as the name of a card and as the argv of a Request.
   const exit = `${EXEC_EXIT_DOMAIN}\0${Buffer.from(requestIn(recorded.frame).request_id).toString('latin1')}`
   await assert.rejects(aside.client.signCard({ ...card, kind: 'card', name: exit }))
   const call = {
@@ -408,9 +404,9 @@ test('what is signed for a network half is one kind of statement alone: no Exit,
   aside.client.linkDropped(accepted.handle)
 })
 
-test('the real half was not disturbed by what was said beside it', LIMIT, helloFromAlice)
+test('the real network process still serves a run after these attacks', LIMIT, helloFromAlice)
 
-test('a whole recorded channel said again, byte for byte, on a connection of its own', LIMIT, async () => {
+test('a replay of a whole recorded session on a new connection starts no run', LIMIT, async () => {
   await bob.killNetwork()
   const network = await bob.connect()
   await inVain(network, async () => {
@@ -419,7 +415,7 @@ test('a whole recorded channel said again, byte for byte, on a connection of its
   assert.ok((await totals(await bob.connect())).links_refused > 0)
 })
 
-/** A link in which every word may be a lie; resolves with what the executor says of it. */
+/** Builds a link with false claims, and resolves with the answer of the executor process. */
 const lie = async (
   network: FakeNetwork,
   claims: { agentKey?: Uint8Array; machine?: string; signer?: AgentSigner; machineSigner?: Party['machine']; signature?: Uint8Array },
@@ -451,7 +447,7 @@ const lie = async (
   return (await network.client.linkFinish({ handle, m2, m3 })).link
 }
 
-test('a link made up for an authorised agent, or for a machine that is not there, or for ourselves', LIMIT, async () => {
+test('a link with false claims about an authorised agent, an absent machine or this daemon is refused', LIMIT, async () => {
   const network = await bob.connect()
   const alicesM1 = linkM1.decode(saidOf('link_accept').findLast(({ peer_machine }) => peer_machine === alice.machineId)!.m1)
   const alicesM3 = linkM3.decode(saidOf('link_finish')[0]!.m3)
@@ -470,7 +466,7 @@ test('a link made up for an authorised agent, or for a machine that is not there
   ]
   const difference = await inVain(network, async () => {
     for (const claims of lies) await assert.rejects(lie(network, claims), { code: 'peer_rejected' }, JSON.stringify(Object.keys(claims)))
-    // What the executor signs as one side is no answer to itself as the other.
+    // A signature of the executor process in one role is not valid as the answer to itself in the other role.
     const peer_machine = mallory.machine.machineId
     const { handle, m1 } = await network.client.linkOpen({ peer_machine, kem_public_key: randomBytes(KEM_PUBLIC_KEY_BYTES) })
     const answer = await network.client.linkAccept({ peer_machine, m1, kem_ciphertext: randomBytes(KEM_CIPHERTEXT_BYTES) })
@@ -479,7 +475,7 @@ test('a link made up for an authorised agent, or for a machine that is not there
     const m2 = linkM2.encode({ core: answer.m2_core, agent_signature: answer.agent_signature, machine_signature, mac: new Uint8Array(32) })
     assert.ok(linkM2Core.decode(answer.m2_core))
     await assert.rejects(network.client.linkConfirm({ handle, m2 }), { code: 'peer_rejected' })
-    // Out of order, twice, as the other side, and never begun.
+    // Calls out of order, repeated, in the wrong role, and for a link that was never begun.
     for (const wrong of [handle, answer.handle, 4_711])
       await assert.rejects(network.client.linkConfirm({ handle: wrong, m2 }), { code: 'conflict' })
     await assert.rejects(network.client.linkFinish({ handle: 4_712, m2, m3: Buffer.from('x') }), { code: 'conflict' })
@@ -487,63 +483,59 @@ test('a link made up for an authorised agent, or for a machine that is not there
   assert.equal(difference.links_refused, lies.length + 5)
 })
 
-test(
-  'under the valid link of another agent: its name, its machine, its Request, another host, a nonce that is spent or void',
-  LIMIT,
-  async () => {
-    const network = await bob.connect()
-    const link = await network.link(mallory)
-    assert.equal(link.decision, 'accept')
-    const signed = async (fields: Partial<ExecRequest>, argv = [programs.greet], nonce?: Uint8Array) => {
-      const fresh = nonce ?? (await link.nonce())
-      return { nonce: fresh, frame: await signedFrame(link.request(fresh, argv, fields), mallory.signer) }
+test('under a valid link, an agent cannot use the name, machine, Request or nonce of another', LIMIT, async () => {
+  const network = await bob.connect()
+  const link = await network.link(mallory)
+  assert.equal(link.decision, 'accept')
+  const signed = async (fields: Partial<ExecRequest>, argv = [programs.greet], nonce?: Uint8Array) => {
+    const fresh = nonce ?? (await link.nonce())
+    return { nonce: fresh, frame: await signedFrame(link.request(fresh, argv, fields), mallory.signer) }
+  }
+  const names: Partial<ExecRequest>[] = [
+    { from_agent: alice.agentId, from_machine: alice.machineId },
+    { from_machine: alice.machineId },
+    { from_agent: bob.agentId, from_machine: bob.machineId },
+    { to_agent: alice.agentId, to_machine: alice.machineId },
+    { to_machine: alice.machineId },
+    { to_agent: alice.agentId },
+  ]
+  const difference = await inVain(network, async () => {
+    for (const fields of names) {
+      const { nonce, frame } = await signed(fields)
+      assert.equal(await tell(network, link.number, nonce, frame), 'unverified_sender')
     }
-    const names: Partial<ExecRequest>[] = [
-      { from_agent: alice.agentId, from_machine: alice.machineId },
-      { from_machine: alice.machineId },
-      { from_agent: bob.agentId, from_machine: bob.machineId },
-      { to_agent: alice.agentId, to_machine: alice.machineId },
-      { to_machine: alice.machineId },
-      { to_agent: alice.agentId },
-    ]
-    const difference = await inVain(network, async () => {
-      for (const fields of names) {
-        const { nonce, frame } = await signed(fields)
-        assert.equal(await tell(network, link.number, nonce, frame), 'unverified_sender')
-      }
-      for (const nonce of [recorded.stream_nonce, await link.nonce(), randomBytes(NONCE_BYTES)])
-        assert.equal(await tell(network, link.number, nonce, recorded.frame), 'unverified_sender', "alice's own Request")
-      const void_ = await voidNonces(network, link)
-      for (const nonce of void_) {
-        const { frame } = await signed({}, [programs.other], nonce)
-        assert.equal(await tell(network, link.number, nonce, frame), 'unverified_sender')
-      }
-      const { nonce, frame } = await signed({}, [programs.greet])
-      assert.equal(await tell(network, link.number, nonce, frame), 'argv_not_allowed', "its own Request for alice's program")
-      // Its own daemon's link, on which the executor itself is the agent: bob is not in bob's ACL.
-      const [own] = await network.client.mintNonces(0, 1)
-      const call = {
-        link: 0,
-        request_id: randomUUID(),
-        stream_nonce: own!,
-        argv: [programs.greet],
-        stdin: null,
-        timeout_ms: null,
-        cwd: null,
-        clamp: false,
-      }
-      const asked = await network.client.signRequest(call)
-      assert.equal(await tell(network, 0, own!, execFrame.encode({ type: 'request', ...pick(asked) })), 'agent_machine_not_in_acl')
-    })
-    assert.equal(difference.requests_denied, names.length + 3 + 4 + 2)
-    assert.equal((await (await link.ask([programs.other])).exit()).code, 0, 'what it may, it may')
-    honestRuns += 1
-  },
-)
+    for (const nonce of [recorded.stream_nonce, await link.nonce(), randomBytes(NONCE_BYTES)])
+      assert.equal(await tell(network, link.number, nonce, recorded.frame), 'unverified_sender', "alice's own Request")
+    const void_ = await voidNonces(network, link)
+    for (const nonce of void_) {
+      const { frame } = await signed({}, [programs.other], nonce)
+      assert.equal(await tell(network, link.number, nonce, frame), 'unverified_sender')
+    }
+    const { nonce, frame } = await signed({}, [programs.greet])
+    assert.equal(await tell(network, link.number, nonce, frame), 'argv_not_allowed', "its own Request for alice's program")
+    // The link of the daemon to itself, on which the executor process is the peer. Bob is not in his own ACL.
+    const [own] = await network.client.mintNonces(0, 1)
+    const call = {
+      link: 0,
+      request_id: randomUUID(),
+      stream_nonce: own!,
+      argv: [programs.greet],
+      stdin: null,
+      timeout_ms: null,
+      cwd: null,
+      clamp: false,
+    }
+    const asked = await network.client.signRequest(call)
+    assert.equal(await tell(network, 0, own!, execFrame.encode({ type: 'request', ...pick(asked) })), 'agent_machine_not_in_acl')
+  })
+  assert.equal(difference.requests_denied, names.length + 3 + 4 + 2)
+  assert.equal((await (await link.ask([programs.other])).exit()).code, 0, 'what it may, it may')
+  honestRuns += 1
+})
 
 const pick = ({ body, signature }: { body: Uint8Array; signature: Uint8Array }) => ({ body, signature })
 
-/** Given back, pushed out by later ones, and lost with its link. */
+/** Nonces that were given back, displaced by later ones, and spent. */
 const voidNonces = async (network: FakeNetwork, link: FakeLink): Promise<Uint8Array[]> => {
   const [returned, pushed] = [await link.nonce(), await link.nonce()]
   network.client.dropNonces(link.number, [returned])
@@ -553,7 +545,7 @@ const voidNonces = async (network: FakeNetwork, link: FakeLink): Promise<Uint8Ar
   return [returned, pushed, spent]
 }
 
-test('messages that are malformed, nested, cut, unknown or out of order are counted, and the executor stays', LIMIT, async () => {
+test('malformed, nested, cut, unknown and unordered messages are counted, and the executor process survives', LIMIT, async () => {
   const network = await bob.connect()
   const link = await network.link(mallory)
   const nested = Array.from({ length: 40 }).reduce<Buffer>((inner) => Buffer.concat([Buffer.of(0x81), inner]), Buffer.of(0))
@@ -568,7 +560,7 @@ test('messages that are malformed, nested, cut, unknown or out of order are coun
   ]
   const difference = await inVain(network, async () => {
     for (const payload of payloads) network.duplex.write(encodeFrame(payload))
-    // Frames and ends of runs that were never opened, and a run under a number that is in use.
+    // Frames and ends of unopened runs, and a run under a number in use.
     network.duplex.write(encodeFrame(toExecutor.encode({ type: 'run_frame', run: 900, frame: Buffer.from('x') })))
     network.duplex.write(encodeFrame(toExecutor.encode({ type: 'run_lost', run: 900 })))
     network.duplex.write(encodeFrame(toExecutor.encode({ type: 'run_over', run: 900 })))
@@ -579,7 +571,7 @@ test('messages that are malformed, nested, cut, unknown or out of order are coun
     await network.client.query('contacts')
   })
   assert.equal(difference.malformed_frames, payloads.length + 1)
-  // Nobody's message, no message at all, and four gigabytes.
+  // A message of no type, a value that is not a message, and a length of four gigabytes.
   const last = [encodeFrame(nested), encodeFrame(encodeCbor([6, 'x'])), encodeFrame(Buffer.from([0xff])), Buffer.from('ffffffff', 'hex')]
   for (const bytes of last) {
     const socket = await bob.raw()
@@ -590,7 +582,7 @@ test('messages that are malformed, nested, cut, unknown or out of order are coun
   }
 })
 
-test('half a message, half a connection, and a second connection beside the first', LIMIT, async () => {
+test('a partial message, an aborted connection and a second connection do not disturb the executor process', LIMIT, async () => {
   for (const bytes of [encodeFrame(said[0]!).subarray(0, 3), encodeFrame(said[0]!).subarray(0, 5), Buffer.alloc(0)]) {
     const socket = await bob.raw()
     const closed = once(socket, 'close')
@@ -603,7 +595,7 @@ test('half a message, half a connection, and a second connection beside the firs
   await inVain(network, async () => undefined)
 })
 
-test('some hundred mutations of recorded messages, said to the process itself', LIMIT, async () => {
+test('the executor process survives 400 mutations of recorded messages and starts no run', LIMIT, async () => {
   let seed = 20_261_121
   const next = (below: number): number => {
     seed = (Math.imul(seed, 1_664_525) + 1_013_904_223) >>> 0
@@ -616,7 +608,7 @@ test('some hundred mutations of recorded messages, said to the process itself', 
     for (let flips = 0; flips <= next(3); flips++) payload[next(payload.length)]! ^= 1 + next(255)
     const cut = next(4) === 0 ? payload.subarray(0, next(payload.length)) : payload
     network.duplex.write(encodeFrame(cut))
-    // Answered, or closed: then another may come.
+    // If the executor process closed the connection instead of answering, it accepts a new one.
     const goesOn = await network.client.query('acl_status').then(
       () => true,
       () => false,
@@ -629,13 +621,13 @@ test('some hundred mutations of recorded messages, said to the process itself', 
   assert.equal(bob.pid, pid)
 })
 
-/** Of the executor, in ticks of its clock. */
+/** CPU time of the executor process, in clock ticks. */
 const busy = async (): Promise<string> => {
   const stat = await readFile(`/proc/${pid}/stat`, 'latin1')
   return stat.slice(stat.lastIndexOf(')')).split(' ').slice(12, 14).join()
 }
 
-test('who asks without end and never reads is not listened to any more, and costs a bounded amount of memory', LIMIT, async () => {
+test('the executor process stops reading from a network process that never reads, in bounded memory', LIMIT, async () => {
   const before = await residentOf(pid)
   const socket = await bob.raw()
   const hello = encodeFrame(toExecutor.encode({ type: 'hello', id: 1, version: PORT_VERSION }))
@@ -649,7 +641,7 @@ test('who asks without end and never reads is not listened to any more, and cost
     last = now
     return quiet === 25
   })
-  // Every answer is 2 KB: 400 MB, had it gone on.
+  // Every answer is 2 KB, so that all of them would take 400 MB.
   assert.ok(socket.writableLength > questions.length / 2)
   const grown = (await residentOf(pid)) - before
   assert.ok(grown < 4 * MAX_PORT_BACKLOG, `${grown} bytes`)
@@ -657,55 +649,47 @@ test('who asks without end and never reads is not listened to any more, and cost
   await inVain(await bob.connect(), async () => undefined)
 })
 
-test(
-  'after all that: the same process, a journal that verifies, free slots, and an honest network half that serves a run',
-  LIMIT,
-  async () => {
-    await bob.startNetwork()
-    assert.equal((await diagnostics(bob.tap.aside)).active_sessions, 0)
-    await helloFromAlice()
-    assert.equal(bob.pid, pid)
-    const running = async (): Promise<readonly RunKey[]> => listRunningMarks(join(bob.dir, 'runs')).catch(() => [])
-    for (const file of [bob.journalFile, bob.outgoingFile]) {
-      const report = await verifyJournal([file], { running })
-      assert.deepEqual([report.ok, report.problems], [true, []], file)
+test('after these attacks the executor process still runs, its journals verify, and it serves an honest run', LIMIT, async () => {
+  await bob.startNetwork()
+  assert.equal((await diagnostics(bob.tap.aside)).active_sessions, 0)
+  await helloFromAlice()
+  assert.equal(bob.pid, pid)
+  const running = async (): Promise<readonly RunKey[]> => listRunningMarks(join(bob.dir, 'runs')).catch(() => [])
+  for (const file of [bob.journalFile, bob.outgoingFile]) {
+    const report = await verifyJournal([file], { running })
+    assert.deepEqual([report.ok, report.problems], [true, []], file)
+  }
+})
+
+test('a restart of the executor process voids all recorded messages, and require_operator_proof prevents signing', LIMIT, async () => {
+  const first = said
+  said = [...first, ...bob.tap.said]
+  await bob.killNetwork()
+  const before = pid
+  assert.equal(await bob.stopExecutor(), 0)
+  await bob.startExecutor('require_operator_proof = true\n')
+  pid = bob.pid
+  assert.ok(!isRunning(before) && pid !== before)
+  const network = await bob.connect()
+  const link = await network.link(mallory)
+  await inVain(network, async () => {
+    for (const { stream_nonce, frame } of saidOf('run_open')) {
+      assert.equal(await tell(network, link.number, stream_nonce, frame), 'unverified_sender')
+      assert.equal(await tell(network, link.number, await link.nonce(), frame), 'unverified_sender')
     }
-  },
-)
-
-test(
-  'a restart of the executor makes all that was recorded worthless, and with require_operator_proof nothing is signed',
-  LIMIT,
-  async () => {
-    const first = said
-    said = [...first, ...bob.tap.said]
-    await bob.killNetwork()
-    const before = pid
-    assert.equal(await bob.stopExecutor(), 0)
-    await bob.startExecutor('require_operator_proof = true\n')
-    pid = bob.pid
-    assert.ok(!isRunning(before) && pid !== before)
-    const network = await bob.connect()
-    const link = await network.link(mallory)
-    await inVain(network, async () => {
-      for (const { stream_nonce, frame } of saidOf('run_open')) {
-        assert.equal(await tell(network, link.number, stream_nonce, frame), 'unverified_sender')
-        assert.equal(await tell(network, link.number, await link.nonce(), frame), 'unverified_sender')
-      }
-      for (const { operation, body, proof } of saidOf('operate'))
-        await assert.rejects(network.client.operate(operation, body, proof), { code: 'operator_proof_required' })
-      const call = { link: link.number, request_id: randomUUID(), stream_nonce: randomBytes(NONCE_BYTES), argv: ['x'] }
-      await assert.rejects(network.client.signRequest({ ...call, stdin: null, timeout_ms: null, cwd: null, clamp: false }), {
-        code: 'operator_proof_required',
-      })
+    for (const { operation, body, proof } of saidOf('operate'))
+      await assert.rejects(network.client.operate(operation, body, proof), { code: 'operator_proof_required' })
+    const call = { link: link.number, request_id: randomUUID(), stream_nonce: randomBytes(NONCE_BYTES), argv: ['x'] }
+    await assert.rejects(network.client.signRequest({ ...call, stdin: null, timeout_ms: null, cwd: null, clamp: false }), {
+      code: 'operator_proof_required',
     })
-    assert.ok((await totals(network)).proofs_refused >= saidOf('operate').length + 1)
-    await bob.startNetwork()
-    await helloFromAlice()
-  },
-)
+  })
+  assert.ok((await totals(network)).proofs_refused >= saidOf('operate').length + 1)
+  await bob.startNetwork()
+  await helloFromAlice()
+})
 
-test('in all that the executor ever said there is no secret but the two that a network half must have', LIMIT, async () => {
+test('the executor process sends no secret except the machine seed and the API token', LIMIT, async () => {
   const heard = Buffer.concat([...bob.heard, ...bob.tap.heard])
   const [operator, agent, token] = await Promise.all(
     ['operator.key', 'agent.key', 'api-token'].map(async (name) =>

@@ -16,7 +16,7 @@ import { PENALTY_MS, MIN_PENALTY_MS } from '../../src/mesh/penalties.ts'
 
 const LIMIT = { timeout: 60_000 }
 
-test('who signs wrongly again and again is refused with all strangers of its host, and those we know are not', LIMIT, async (t) => {
+test('repeated wrong signatures block all unlisted peers of a host, but not its known peers', LIMIT, async (t) => {
   const [bob, mallory, eve, alice] = [
     await startPeer(t, { name: 'bob' }),
     await startPeer(t, { name: 'mallory' }),
@@ -29,7 +29,7 @@ test('who signs wrongly again and again is refused with all strangers of its hos
   const forged = { machineKey: { ...machineKeyOf(randomBytes(32)), machineId: mallory.machineId } }
   for (let i = 0; i < MIN_PENALTY_MS / PENALTY_MS.bad_signature; i++) {
     const failed = bob.counters.get('links_failed')
-    // Mallory's own end is content: it is bob who finds the machine's signature wrong.
+    // Mallory sees no failure. Bob detects that the signature of the machine is wrong.
     await handshake(mallory, bob, {}, forged)
     await until(() => bob.counters.get('links_failed') > failed)
   }
@@ -40,7 +40,7 @@ test('who signs wrongly again and again is refused with all strangers of its hos
   assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
 })
 
-test('who is refused after its handshake dials ever later, and its diagnostics say why', LIMIT, async (t) => {
+test('a peer that is refused after its handshake dials less often, and its diagnostics show the reason', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const dave = await startPeer(t, { name: 'dave', bootstrap: bob.node.addresses() })
   await until(() => bob.node.connections().length === 1)
@@ -50,7 +50,7 @@ test('who is refused after its handshake dials ever later, and its diagnostics s
   assert.match(dave.reconnect.status()[0]?.last_error ?? '', /^connected, and after \d+ ms (lost|ended by the other machine)/)
 })
 
-test('a machine that we know and that misbehaves is refused by itself', LIMIT, async (t) => {
+test('a known machine that misbehaves is refused alone, without its host', LIMIT, async (t) => {
   const [bob, mallory, alice] = [
     await startPeer(t, { name: 'bob' }),
     await startPeer(t, { name: 'mallory' }),
@@ -68,19 +68,19 @@ test('a machine that we know and that misbehaves is refused by itself', LIMIT, a
     await handshake(mallory, bob, { sent: (frame) => flip(frame) }).catch(() => undefined)
     await until(() => bob.counters.get('links_failed') > failed || isRefused())
   }
-  // On a busy machine a connection may be given up before it is complete, which counts against the host, and refuses nobody.
+  // On a busy machine a connection may be closed before it is complete. That counts against the host but does not block it.
   assert.deepEqual(
     bob.node.refusals().penalties.flatMap(({ source, refused }) => (refused ? [source] : [])),
     [mallory.machineId],
   )
-  // Bob may dial his contact, and still answers no handshake of hers.
+  // Bob may dial his contact, but he answers none of her handshakes.
   const opened = bob.counters.get('links_opened')
   await assert.rejects(async () => handshake(mallory, bob))
   assert.equal(bob.counters.get('links_opened'), opened)
   assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
 })
 
-test('a peer of another version that asks again and again is refused if it is unlisted, and never if it is known', LIMIT, async (t) => {
+test('a peer of another version that repeats its handshake is refused if unlisted, never if known', LIMIT, async (t) => {
   const [bob, dave, mallory] = [
     await startPeer(t, { name: 'bob' }),
     await startPeer(t, { name: 'dave' }),
@@ -101,13 +101,13 @@ test('a peer of another version that asks again and again is refused if it is un
     bob.node.refusals().penalties.filter(({ offence }) => offence !== 'unfinished'),
     [],
   )
-  // What comes while bob's event loop is late is pardoned.
+  // Violations while bob's event loop is late are forgiven.
   for (let n = 0; n < 30 && refused().length === 0; n++) await ask(mallory)
   assert.deepEqual(refused(), ['127.0.0.1'])
   assert.equal((await dave.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
 })
 
-test('a refusal of somebody whom the trust rules do not accept is reported as an offence, and no other', LIMIT, async (t) => {
+test('a denial counts as a violation only if the trust rules do not accept the agent', LIMIT, async (t) => {
   const pair = await execPair(t, {})
   const sink = { event: () => undefined }
   const spec = {
@@ -128,7 +128,7 @@ test('a refusal of somebody whom the trust rules do not accept is reported as an
   )
 })
 
-test('what an accepted agent is refused is no offence of a stranger, however often', LIMIT, async (t) => {
+test('denials of an accepted agent are not violations, however many there are', LIMIT, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted')
@@ -136,7 +136,7 @@ test('what an accepted agent is refused is no offence of a stranger, however oft
   const link = await bob.links.link(alice.agentId, signalOf())
   const offend = (): void => bob.links.penalise(link, 'denied')
   for (let count = 0; count < MIN_PENALTY_MS / PENALTY_MS.denied; count++) offend()
-  // On a slow machine a connection of the two may be given up while it is made, which is an offence of its own.
+  // On a slow machine a connection between the two may be closed while it opens, which is another violation.
   const denials = (): number => bob.node.refusals().penalties.filter(({ offence }) => offence === 'denied').length
   assert.equal(denials(), 0)
   await bob.contacts.setTrust(alice.agentId, 'unknown')
@@ -145,14 +145,14 @@ test('what an accepted agent is refused is no offence of a stranger, however oft
   assert.equal(denials(), 1)
 })
 
-test('an accepted agent that is refused without end is answered no more, and others are', LIMIT, async (t) => {
+test('an accepted agent with endless denials gets no more answers, and other agents still do', LIMIT, async (t) => {
   const peers = [newParty(), newParty()] as const
   const host = await ExecutorHost.start(t, { peers, clock: new ManualClock() })
   for (const peer of peers) await host.befriend(peer)
   const network = await host.connect()
   let answered = 0
   for (let sent = 0; sent < DENIAL_BURST + 128; sent += 64) {
-    // On a new link each time: the agent counts, not the link.
+    // Uses a new link each time, because the limit applies to the agent.
     const link = await network.link(peers[0])
     const asked = await Promise.all(Array.from({ length: 64 }, () => link.ask(['/not/allowed'])))
     await Promise.all(asked.map((one) => one.closed))

@@ -8,7 +8,7 @@ import { REST_HEADERS_MS } from '../../src/doors/http.ts'
 const dial = (door: TestDoor, where: 'tcp' | 'unix'): Socket =>
   where === 'tcp' ? connect(door.port, '127.0.0.1') : connect(door.socketPath)
 
-/** Sends bytes as they are and reads until the door hangs up or the answer is whole. */
+/** Sends bytes unchanged and reads until the server closes the connection or the answer is complete. */
 const raw = async (door: TestDoor, head: string, where: 'tcp' | 'unix' = 'tcp'): Promise<string> => {
   const socket = dial(door, where)
   const { promise, resolve } = Promise.withResolvers<string>()
@@ -31,7 +31,7 @@ const raw = async (door: TestDoor, head: string, where: 'tcp' | 'unix' = 'tcp'):
 const status = (answer: string): number => Number(/^HTTP\/1\.1 (\d+)/.exec(answer)?.[1] ?? 0)
 const leaks = /agent_id|machine_id|"addresses"/
 
-test('no spelling of a path or a method gets around the token', async (t) => {
+test('no spelling of a path or method bypasses the token', async (t) => {
   const door = await startDoor(t)
   const own = `Host: 127.0.0.1:${door.port}\r\n`
   const targets = [
@@ -56,7 +56,7 @@ test('no spelling of a path or a method gets around the token', async (t) => {
   assert.equal(status(await raw(door, overridden)), 401)
 })
 
-test('a whole URL instead of a path, two Hosts, or none, are refused on both listeners', async (t) => {
+test('an absolute URL, a wrong or second Host header and a missing one are refused on both listeners', async (t) => {
   const door = await startDoor(t)
   const token = `Authorization: Bearer ${TOKEN}\r\nConnection: close\r\n`
   for (const where of ['tcp', 'unix'] as const) {
@@ -83,7 +83,7 @@ test('a whole URL instead of a path, two Hosts, or none, are refused on both lis
   }
 })
 
-test('two tokens, two lengths, or a length beside chunks are no request', async (t) => {
+test('a request with two tokens, two lengths, or a length and chunks is refused', async (t) => {
   const door = await startDoor(t)
   const own = `Host: 127.0.0.1:${door.port}\r\nConnection: close\r\n`
   const token = `Authorization: Bearer ${TOKEN}\r\n`
@@ -93,19 +93,19 @@ test('two tokens, two lengths, or a length beside chunks are no request', async 
   assert.equal(status(await raw(door, `${post}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`)), 400)
 })
 
-test('a path that cannot be decoded is answered as every other mistake', async (t) => {
+test('a path that cannot be decoded gets a normal bad_request error', async (t) => {
   const door = await startDoor(t)
   const { status, json } = await door.call('GET', '/%zz')
   assert.equal(status, 400)
   assert.deepEqual([json.ok, json.error], [false, 'bad_request'])
 })
 
-test('a head that never ends is given up, and one that is too long at once', { timeout: 60_000 }, async (t) => {
+test('a request head that never ends times out, and one that is too long is refused at once', { timeout: 60_000 }, async (t) => {
   const door = await startDoor(t)
   const long = `GET /agent HTTP/1.1\r\nHost: 127.0.0.1:${door.port}\r\nX: ${'a'.repeat(32_000)}\r\n\r\n`
   assert.equal(status(await raw(door, long)), 431)
   const began = performance.now()
-  // One says nothing at all, the other a letter a second.
+  // One connection sends nothing, and the other sends one letter a second.
   const slow = dial(door, 'tcp')
   slow.write('GET /health HTTP/1.1\r\n')
   const drip = setInterval(() => slow.write('X'), 1_000)
@@ -124,7 +124,7 @@ test('a head that never ends is given up, and one that is too long at once', { t
   assert.ok(performance.now() - began >= REST_HEADERS_MS - 1_000)
 })
 
-test('keys that reach for prototypes are unknown keys', async (t) => {
+test('JSON keys such as __proto__ and constructor are refused as unknown keys', async (t) => {
   const door = await startDoor(t)
   for (const body of ['{"__proto__":{"argv":["x"]}}', '{"constructor":{"prototype":{}},"argv":["x"],"agent":"bob"}']) {
     const { status, json } = await door.call('POST', '/exec/run', { body, headers: { 'content-type': 'application/json' } })

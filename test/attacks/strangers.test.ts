@@ -18,7 +18,7 @@ import { MAX_UNACCEPTED_STREAMS } from '../../src/links/responder.ts'
 
 const LIMIT = { timeout: 60_000 }
 
-test('a stranger that links again and again gets no more answers than all strangers together', LIMIT, async (t) => {
+test('an unlisted peer with many links gets no more answers than all unlisted peers together', LIMIT, async (t) => {
   const host = await ExecutorHost.start(t, { clock: new ManualClock() })
   const network = await host.connect()
   const stranger = newParty()
@@ -34,7 +34,7 @@ test('a stranger that links again and again gets no more answers than all strang
   assert.equal((await host.lines()).length, ALL_UNACCEPTED_REQUEST_BURST)
 })
 
-test('a stranger cannot fill the journal with the longest argv, and the beginning of it is kept', LIMIT, async (t) => {
+test('an unlisted peer cannot fill the audit log with a long argv, of which only the beginning is kept', LIMIT, async (t) => {
   const host = await ExecutorHost.start(t)
   const network = await host.connect()
   const link = await network.link(newParty())
@@ -48,7 +48,7 @@ test('a stranger cannot fill the journal with the longest argv, and the beginnin
   assert.ok(Buffer.byteLength(JSON.stringify(other)) < 6 * MAX_REFUSED_ARGV + 1_024)
 })
 
-test('whom we trust and who is denied a thousand times a second leaves room for others', LIMIT, async (t) => {
+test('a trusted agent that floods denied requests leaves capacity for others', LIMIT, async (t) => {
   const peers = [newParty(), newParty()] as const
   const host = await ExecutorHost.start(t, { peers })
   for (const peer of peers) await host.befriend(peer)
@@ -61,7 +61,7 @@ test('whom we trust and who is denied a thousand times a second leaves room for 
       return { request, frame: await signedFrame(request, flood.peer.signer) }
     }),
   )
-  // All are there before the first of their denials is on the disk.
+  // All requests arrive before the first denial is on disk.
   const runs = prepared.map(({ request, frame }) => flood.open(nonce, frame, request))
   const served = await other.ask([host.program('hello')])
   assert.equal((await served.exit()).code, 0)
@@ -69,7 +69,7 @@ test('whom we trust and who is denied a thousand times a second leaves room for 
   assert.ok(host.totals().requests_ignored > 0)
 })
 
-test('handshake after handshake on one connection leaves a few links, and room for those we know', LIMIT, async (t) => {
+test('repeated handshakes on one connection leave few links, and a contact can still connect', LIMIT, async (t) => {
   const [bob, mallory, alice] = [
     await startPeer(t, { name: 'bob' }),
     await startPeer(t, { name: 'mallory' }),
@@ -86,7 +86,7 @@ test('handshake after handshake on one connection leaves a few links, and room f
   assert.equal(mallory.node.connectionsTo(bob.machineId).length, 1)
 })
 
-test('a stranger holds few streams, whether it uses them or not', LIMIT, async (t) => {
+test('an unlisted peer holds few streams, whether it uses them or not', LIMIT, async (t) => {
   const [bob, mallory] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'mallory' })]
   await introduce(mallory, bob, 'trusted')
   await mallory.links.link(bob.agentId, signalOf())
@@ -101,7 +101,7 @@ test('a stranger holds few streams, whether it uses them or not', LIMIT, async (
     idle.push(frames)
   }
   await until(() => idle.filter((frames) => frames.open).length <= MAX_UNACCEPTED_STREAMS)
-  // A room that takes what comes and keeps the channel.
+  // A route that accepts messages and keeps the channel open.
   bob.dispatcher.route(Buffer.from('x0x-nobody-1'), () => undefined)
   for (let i = 0; i < 3 * MAX_UNACCEPTED_STREAMS; i++) {
     const channel = await mallory.links.openChannel(bob.agentId, signalOf()).catch(() => null)
@@ -112,7 +112,7 @@ test('a stranger holds few streams, whether it uses them or not', LIMIT, async (
   for (const frames of idle) frames.abort(new Error('done'))
 })
 
-test('a stream of the handshake that dribbles single bytes is given up with little kept', LIMIT, async (t) => {
+test('a handshake stream that sends single bytes is ended and opens no link', LIMIT, async (t) => {
   const [bob, mallory] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'mallory' })]
   const connection = await connect(mallory, bob)
   const stream = await connection.openStream(LINK_PROTOCOL, signalOf())

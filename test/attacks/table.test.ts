@@ -12,7 +12,7 @@ interface Row {
   readonly title: string
 }
 
-/** Rows of the tables of test/attacks.md: attack, what stops it, then `file`: title of each test. */
+/** Rows of the tables of test/attacks.md. The columns are the attack, the defence, and `file`: title of each test. */
 const rowsOf = (markdown: string): Row[] =>
   markdown.split('\n').flatMap((line) => {
     const [, attack, defence, shown] = /^\| (.*?) \| (.*?) \| (.*) \|$/.exec(line) ?? []
@@ -24,7 +24,10 @@ const rowsOf = (markdown: string): Row[] =>
     })
   })
 
-/** Texts in quotes that may be titles: of a test, of one with options, or of a row or key of a table of tests. Also without `${name}` at an end. */
+/**
+ * Quoted texts that may be titles of tests. They may have options, or be rows or keys of a table of tests. A title with `${name}` at its
+ * start or end also counts without it.
+ */
 const titlesOf = (source: string): Set<string> =>
   new Set(
     [
@@ -37,7 +40,7 @@ const titlesOf = (source: string): Set<string> =>
       .map((title) => title.replaceAll(/\\(.)/g, '$1')),
   )
 
-test('every attack of the table is tried by a test that exists', () => {
+test('every attack of the table has an existing test', () => {
   const rows = rowsOf(readFileSync(join(ROOT, 'test/attacks.md'), 'utf8'))
   assert.ok(rows.length > 80)
   const missing = rows.filter(
@@ -49,13 +52,13 @@ test('every attack of the table is tried by a test that exists', () => {
   )
 })
 
-test('every test that attacks stands in the table', () => {
+test('every test file of attacks is in the table', () => {
   const cited = new Set(rowsOf(readFileSync(join(ROOT, 'test/attacks.md'), 'utf8')).map(({ file }) => file))
   for (const file of ['cli', 'escape', 'executor', 'mesh', 'network-half', 'network-half-channel', 'rest', 'strangers'])
     assert.ok(cited.has(`test/attacks/${file}.test.ts`), file)
 })
 
-test('a row without its test would be found', () => {
+test('the table check finds a row without a test', () => {
   assert.throws(() => rowsOf('| a | b | nothing |'))
   assert.deepEqual(rowsOf('| attack | what stops it | test |\n|---|---|---|\n| a | b | `f.ts`: t: u |'), [
     { attack: 'a', defence: 'b', file: 'f.ts', title: 't: u' },
