@@ -19,7 +19,7 @@ interface Operator {
   lines(): Promise<AuthorityEvent[]>
 }
 
-/** A host that knows its peer. */
+/** A host whose peer is a contact. */
 const operator = async (t: TestContext, options: HostOptions = {}): Promise<Operator> => {
   const { host, network } = await ExecutorHost.linked(t, options)
   return {
@@ -36,7 +36,7 @@ const operator = async (t: TestContext, options: HostOptions = {}): Promise<Oper
   }
 }
 
-test('every change of trust leaves a line, with an ACL and without, before it is done', async (t) => {
+test('every trust change is logged before it takes effect, with and without an ACL', async (t) => {
   for (const acl of [true, false]) {
     const { host, operate, lines } = await operator(t, { acl })
     const contact = host.peer.signer.agentId
@@ -75,7 +75,7 @@ test('every change of trust leaves a line, with an ACL and without, before it is
   }
 })
 
-test('where the journal cannot be written nobody is trusted, and who was trusted can be blocked', async (t) => {
+test('if the audit log cannot be written, no contact can be trusted but any can be blocked', async (t) => {
   const { host, operate } = await operator(t)
   const contact = host.peer.signer.agentId
   await rename(host.journalPath, `${host.journalPath}.away`)
@@ -88,7 +88,7 @@ test('where the journal cannot be written nobody is trusted, and who was trusted
   await rmdir(host.journalPath)
 })
 
-test("what is asked in an operator's name without a proof leaves lines, and fills no disk with them", async (t) => {
+test('operations without an operator proof are logged, but the log lines are limited', async (t) => {
   const { host, network, lines } = await operator(t)
   const body = Buffer.from(JSON.stringify({ contact: host.peer.signer.agentId, level: 'trusted' }))
   const tries = REFUSAL_LINES.burst + 100

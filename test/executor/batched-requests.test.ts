@@ -11,7 +11,7 @@ import { linesOf } from '../support/journal.ts'
 const callOn = (link: FakeLink, number: number) =>
   uptimeCall(link.number, `01a1fafc-9b07-75d0-b2a2-${number.toString(16).padStart(12, '0')}`)
 
-test('Requests that are asked for together share signatures, and each is in the journal', async (t) => {
+test('Requests made at the same time share signatures, and each is in the request log', async (t) => {
   const host = await ExecutorHost.start(t, {})
   const network = await host.connect()
   const link = await network.linkOut(host.peer)
@@ -28,7 +28,7 @@ const REQUESTS = 5
 
 const leafOf = (request: ExecRequest): Uint8Array => batchLeaf(EXEC_REQUEST_DOMAIN, execRequest.encode(request))
 
-/** Requests of a link's peer, each for a nonce of its own, that one signature was made for. */
+/** Requests of the peer of a link, each with its own nonce, under one batch signature. */
 const batchOn = async (link: FakeLink, argv: readonly string[]) => {
   const requests = await Promise.all(Array.from({ length: REQUESTS }, async () => link.request(await link.nonce(), argv)))
   return { requests, signatures: await signBatch(link.peer.signer, requests.map(leafOf)) }
@@ -37,7 +37,7 @@ const batchOn = async (link: FakeLink, argv: readonly string[]) => {
 const send = (link: FakeLink, request: ExecRequest, signature: Uint8Array, nonce = request.stream_nonce) =>
   link.open(nonce, execFrame.encode({ type: 'request', body: execRequest.encode(request), signature }), request)
 
-test('nobody makes a Request of a batch that its agent did not sign', async (t) => {
+test('a batch signature covers only the Requests that the agent signed', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' } })
   const argv = [host.program('hello')]
   const mallory = newParty()
@@ -55,14 +55,14 @@ test('nobody makes a Request of a batch that its agent did not sign', async (t) 
     (own) => placed(own, 255, 254),
     (own) => Buffer.concat([own, new Uint8Array(32)]),
     (own) => own.subarray(0, -32),
-    // A stranger's own tree over its victim's words.
+    // A signature tree of an unlisted peer over the Request of its victim.
     async (_, __, request) => (await signBatch(mallory.signer, [leafOf(request), leafOf(request)]))[0]!,
   ]
   for (const forge of forgeries) {
     const { requests, signatures } = await batchOn(link, argv)
     const signature = await forge(signatures[1]!, signatures[2]!, requests[1]!)
     assert.equal(await send(link, requests[1]!, signature).denial(), 'unverified_sender', forge.toString())
-    // Its agent's own signature, for words that it never said.
+    // A genuine signature of the agent for a Request that it never made.
     const unsaid = { ...requests[0]!, created_at_ms: 0 }
     assert.equal(await send(link, unsaid, signatures[0]!).denial(), 'unverified_sender')
   }

@@ -13,7 +13,7 @@ import { ManualClock } from '../support/manual-clock.ts'
 
 const HELLO = { hello: 'echo hi' }
 
-/** Every denial: the Exit says the reason, the journal has its line, the counter moved, nothing ran. */
+/** Checks a denial. The Exit has the reason, the audit log has its line, the counter is higher, and no program ran. */
 const denied = async (host: ExecutorHost, link: FakeLink, reason: string, argv: readonly string[], options?: AskOptions): Promise<void> => {
   const before = host.totals()
   const run = await link.ask(argv, options)
@@ -32,7 +32,7 @@ const denied = async (host: ExecutorHost, link: FakeLink, reason: string, argv: 
   assert.equal(line?.event === 'denial' && line.reason, reason)
 }
 
-test('each gate of the ACL denies with its own reason', async (t) => {
+test('each check of the ACL denies with its own reason', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
   const hello = [host.program('hello')]
   await denied(host, link, 'argv_not_allowed', [...hello, 'more'])
@@ -45,7 +45,7 @@ test('each gate of the ACL denies with its own reason', async (t) => {
   await denied(host, link, 'timeout_too_large', hello, { fields: { timeout_ms: 300_001 } })
 })
 
-test('what is matched and run is what was signed, to the last invisible character', async (t) => {
+test('the argv that is matched and run is exactly the signed one, including invisible characters', async (t) => {
   const word = 'x'.repeat(70)
   const marked = `\ufeff${word}`
   const { host, link } = await ExecutorHost.linked(t, {
@@ -60,14 +60,14 @@ test('what is matched and run is what was signed, to the last invisible characte
   assert.equal(run.output().toString('hex'), Buffer.from(marked).toString('hex'))
 })
 
-test('a trusted peer without an entry in the ACL is not in it', async (t) => {
+test('a trusted peer without an ACL entry gets agent_machine_not_in_acl', async (t) => {
   const { host, network } = await ExecutorHost.linked(t, { scripts: HELLO })
   const other = newParty()
   await host.befriend(other)
   await denied(host, await network.link(other), 'agent_machine_not_in_acl', [host.program('hello')])
 })
 
-test('without an ACL there is no journal, and the denial is counted and answered', async (t) => {
+test('without an ACL a request is denied and counted, without a failed log write', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO, acl: false })
   const run = await link.ask([host.program('hello')])
   assert.equal(await run.denial(), 'exec_disabled')
@@ -75,7 +75,7 @@ test('without an ACL there is no journal, and the denial is counted and answered
   assert.equal(host.totals().audit_write_failures, 0)
 })
 
-test('a request beyond the rate of denials gets no answer, and its ID may be used later', async (t) => {
+test('a request above the rate limit of denials gets no answer, and its ID may be used later', async (t) => {
   const clock = new ManualClock()
   const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO, clock })
   const used = randomUUID()
@@ -90,7 +90,7 @@ test('a request beyond the rate of denials gets no answer, and its ID may be use
   assert.equal((await (await link.ask([host.program('hello')], { fields: { request_id: used }, renew: false })).exit()).code, 0)
 })
 
-test('above the concurrency cap a request is denied, and a slot is free again after every kind of end', async (t) => {
+test('a request above the concurrency limit is denied, and each kind of end frees a slot', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, {
     scripts: { waits: 'echo ready; exec sleep 60', hello: 'echo hi' },
     keys: 'max_concurrent_per_agent = 1\nmax_concurrent_total = 1',
@@ -106,7 +106,7 @@ test('above the concurrency cap a request is denied, and a slot is free again af
     await run.frame('stdout')
     await denied(host, link, 'concurrency_limit_reached', [host.program('hello')])
     end(run)
-    // The peer that broke the protocol is cut off before its program is gone.
+    // A peer that violates the protocol is disconnected before its program has ended.
     await run.closed
     while (host.counters.activeSessions > 0) await new Promise(setImmediate)
     assert.equal((await (await link.ask([host.program('hello')])).exit()).code, 0)
@@ -115,7 +115,7 @@ test('above the concurrency cap a request is denied, and a slot is free again af
   assert.equal((await (await link.ask([host.program('hello')])).exit()).code, 0)
 })
 
-test('a journal that cannot be written denies with audit_unavailable, and allows again when it can', async (t) => {
+test('an audit log that cannot be written denies with audit_unavailable until it can be written again', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
   const directory = dirname(host.journalPath)
   await rename(directory, `${directory}.away`)
@@ -132,7 +132,7 @@ test('a journal that cannot be written denies with audit_unavailable, and allows
   assert.equal(await (await link.ask([host.program('hello')], { fields })).denial(), 'request_id_used')
 })
 
-test('whom the trust rules do not accept learns nothing but trust_rejected, whatever it asks', async (t) => {
+test('an agent that the trust rules do not accept gets only trust_rejected', async (t) => {
   const peers: Record<string, Party> = { stranger: newParty(), known: newParty(), blocked: newParty(), elsewhere: newParty() }
   const host = await ExecutorHost.start(t, { scripts: HELLO, peers: Object.values(peers) })
   await host.befriend(peers.known!, 'known')
@@ -167,7 +167,7 @@ test('a peer that is not accepted gets a limited number of answers', async (t) =
   assert.equal(requests_denied + requests_ignored, runs.length)
 })
 
-test('the same request twice is a replay, on its own stream, on another, and on another link', async (t) => {
+test('a repeated request is refused as a replay on the same stream, another stream and another link', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t, { scripts: HELLO })
   const nonce = await link.nonce()
   const request = link.request(nonce, [host.program('hello')])
@@ -181,7 +181,7 @@ test('the same request twice is a replay, on its own stream, on another, and on 
   assert.equal(host.totals().sessions_started, 1)
 })
 
-test('a request that was signed before a restart is worth nothing after it', async (t) => {
+test('a request that was signed before a restart is refused after it', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
   const nonce = await link.nonce()
   const request = link.request(nonce, [host.program('hello')])
@@ -192,7 +192,7 @@ test('a request that was signed before a restart is worth nothing after it', asy
   assert.equal(await again.open(nonce, frame, request).denial(), 'unverified_sender')
 })
 
-test('a nonce that was given to one peer, dropped, or lost with its last link is void', async (t) => {
+test('a nonce is void for another peer, after it was dropped, and after its last link closed', async (t) => {
   const peers = [newParty(), newParty()] as const
   const host = await ExecutorHost.start(t, { scripts: HELLO, peers })
   for (const peer of peers) await host.befriend(peer)
@@ -213,7 +213,7 @@ test('a nonce that was given to one peer, dropped, or lost with its last link is
   assert.equal(await (await last.ask(hello, { nonce: lost })).denial(), 'unverified_sender')
 })
 
-test('a request for another agent or machine, from another, or with a changed byte is not believed', async (t) => {
+test('a request is refused if its agents, machines, signer or bytes do not match', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
   const hello = [host.program('hello')]
   const other = newParty()
@@ -239,7 +239,7 @@ test('a request for another agent or machine, from another, or with a changed by
   assert.equal(host.totals().sessions_started, 0)
 })
 
-test('a request id is used once by one peer, and does not touch the run that has it', async (t) => {
+test('a peer can use a request ID once, and another peer can use it as well', async (t) => {
   const peers = [newParty(), newParty()] as const
   const host = await ExecutorHost.start(t, { scripts: { waits: 'echo ready; cat', hello: 'echo hi' }, peers })
   for (const peer of peers) await host.befriend(peer)
@@ -256,7 +256,7 @@ test('a request id is used once by one peer, and does not touch the run that has
   assert.equal(run.output().toString(), 'ready\nstill here')
 })
 
-test('the id of a run stays used across a restart, and that of one that was denied does not', async (t) => {
+test('the ID of a run stays used after a restart, but the ID of a denied run does not', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
   const [ran, refused] = [randomUUID(), randomUUID()]
   assert.equal((await (await link.ask([host.program('hello')], { fields: { request_id: ran } })).exit()).code, 0)
@@ -269,7 +269,7 @@ test('the id of a run stays used across a restart, and that of one that was deni
   assert.deepEqual(await host.events(ran), ['request', 'started', 'exit', 'denial'])
 })
 
-test('bytes that are no request are dropped and counted, and the stream is closed', async (t) => {
+test('bytes that are not a request are dropped and counted, and the stream is closed', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: HELLO })
   const nonce = await link.nonce()
   const request = link.request(nonce, ['x'])
@@ -286,7 +286,7 @@ test('bytes that are no request are dropped and counted, and the stream is close
   assert.equal(host.totals().malformed_frames, frames.length)
 })
 
-test('a journal that fails while a program runs does not hold back the outcome', async (t) => {
+test('an audit log that fails during a run does not delay its result', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; cat; exit 6' } })
   const stdin = Buffer.from('x')
   const run = await link.ask([host.program('waits')], { stdin })

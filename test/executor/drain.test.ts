@@ -14,7 +14,7 @@ const scripts = (root: string): Record<string, string> => ({
   gate: `while [ ! -e ${root} ]; do sleep 0.02; done; exit 7`,
 })
 
-test('during a drain, new runs are denied and running ones end as always', async (t) => {
+test('during a drain, new runs are denied and active ones end normally', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t, { scripts: scripts(`/tmp/x0x-gate-${randomUUID()}`) })
   const open = /\[ ! -e (\S+) \]/.exec(host.scripts['gate']!)![1]!
   t.after(async () => rm(open, { force: true }))
@@ -53,13 +53,13 @@ test('during a drain, new runs are denied and running ones end as always', async
   assert.deepEqual(operations, ['drain', 'drain_cancelled'])
 })
 
-test('a requester that asks again and again gets an answer each time', async (t) => {
+test('during a drain, a requester that repeats its requests gets an answer each time', async (t) => {
   const { host, link } = await ExecutorHost.linked(t)
   host.executor.drain(true)
   for (let n = 0; n < DENIAL_BURST + 10; n++) assert.equal(await (await link.ask([host.program('hello')])).denial(), 'draining')
 })
 
-test('a network process that starts during a drain hears of it, and one that lies only delays it', async (t) => {
+test('a network process that starts during a drain learns of it, and its false reports only delay it', async (t) => {
   const { host, network } = await ExecutorHost.linked(t)
   host.executor.drain(true)
   await until('the first hears it', () => network.client.isDraining)

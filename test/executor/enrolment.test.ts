@@ -37,7 +37,7 @@ const operate = async <T>(
 
 const WISH = { operator_name: 'ops', uses: 2, expires_in_ms: 3_600_000, names: 'web[1-9]', labels: { role: 'web' } }
 
-/** Creates a key as `x0x enrol create` does; answers its secret. */
+/** Creates a key as `x0x enrol create` does, and returns its secret. */
 const create = async (host: ExecutorHost, network: FakeNetwork, wish: object = {}): Promise<{ secret: Uint8Array; id: string }> => {
   const salt = randomBytes(32)
   const { key } = await operate<EnrolKeyAnswer>(host, network, 'enrol_create', { ...WISH, ...wish, salt: toHex(salt) })
@@ -93,7 +93,7 @@ const reasonOf = (frame: EnrolFrame): string => {
   return frame.reason
 }
 
-test('a host with the secret becomes a trusted, pinned, named and labelled contact, and its answer is signed and proven', async (t) => {
+test('a host with the secret becomes a trusted, pinned and labelled contact, and gets a signed answer', async (t) => {
   const host = await ExecutorHost.start(t)
   const network = await host.connect()
   const { secret, id } = await create(host, network, { acl: '# entries' })
@@ -130,7 +130,7 @@ test('a host with the secret becomes a trusted, pinned, named and labelled conta
   assert.match(String(lines[1]!['detail']), new RegExp(`^key ${id}, use 1 of 2: web1, role=web$`))
 })
 
-test('a request on another stream, on another link, of other parties or a second time gets no answer', async (t) => {
+test('an enrolment request is refused on another stream or link, for other parties and when repeated', async (t) => {
   const host = await ExecutorHost.start(t)
   const network = await host.connect()
   const { secret } = await create(host, network)
@@ -152,7 +152,7 @@ test('a request on another stream, on another link, of other parties or a second
     await refuses(ask(link, secret, { fields }))
   assert.equal((await send(link, nonce, frame)).type, 'granted')
   await refuses(send(link, nonce, frame))
-  // A later start has issued none of these nonces.
+  // The restarted executor process has issued none of these nonces.
   await host.stop()
   await host.boot()
   const again = await (await host.connect()).link(link.peer)
@@ -160,13 +160,13 @@ test('a request on another stream, on another link, of other parties or a second
   assert.equal(host.contacts.list().length, 1)
 })
 
-test('no changed byte of a request enrols anybody or uses a key', async (t) => {
+test('a request with a changed byte enrols no host and uses no key', async (t) => {
   const host = await ExecutorHost.start(t)
   const network = await host.connect()
   const { secret } = await create(host, network)
   let answered = 0
   for (let at = 0; at < 600; at += 7) {
-    // A new link each time, because each has a limit.
+    // Uses a new link each time, because each link has a limit.
     const link = await network.link(newParty())
     const nonce = await link.nonce()
     const frame = Buffer.from(frameOf(requestOf(link, secret, nonce), secret))
@@ -183,7 +183,7 @@ test('no changed byte of a request enrols anybody or uses a key', async (t) => {
   assert.equal((await listed(host, network)).hosts.length, 0)
 })
 
-test('ten hosts at once with eight uses: exactly eight are enrolled, also after a restart and for those that ask again', async (t) => {
+test('of ten hosts at once, exactly eight use up a key of eight, also after a restart', async (t) => {
   const host = await ExecutorHost.start(t)
   const network = await host.connect()
   const { secret } = await create(host, network, { uses: 8 })
@@ -203,7 +203,7 @@ test('ten hosts at once with eight uses: exactly eight are enrolled, also after 
   assert.deepEqual([names.length, new Set(names).size], [8, 8])
 })
 
-test('the same keys of another process are a copy once the host has confirmed', async (t) => {
+test('after a host confirmed, the same keys in another process are refused as a copy', async (t) => {
   const host = await ExecutorHost.start(t)
   const network = await host.connect()
   const { secret } = await create(host, network)
@@ -219,7 +219,7 @@ test('the same keys of another process are a copy once the host has confirmed', 
     copied.message,
     'these machine keys were already enrolled as web1; a cloned image must be initialised again (delete the data directory)',
   )
-  // The keys of the machine with another agent, and the agent on another machine.
+  // The machine key with another agent key, and the agent key with another machine key.
   const [agent, machine] = [newParty(), newParty()]
   const mixed = [
     { signer: agent.signer, machine: link.peer.machine },
@@ -232,7 +232,7 @@ test('the same keys of another process are a copy once the host has confirmed', 
   assert.equal((await listed(host, network)).uses_left, 1)
 })
 
-test('a host that asks again changes no contact that the operator has changed', async (t) => {
+test('a repeated enrolment request does not undo a change that the operator made to the contact', async (t) => {
   const host = await ExecutorHost.start(t)
   const network = await host.connect()
   const { secret } = await create(host, network)
@@ -248,7 +248,7 @@ test('a host that asks again changes no contact that the operator has changed', 
   assert.equal(enrolled.length, 1)
 })
 
-test('an expired or revoked key enrols nobody, and the clock of the operator decides', async (t) => {
+test('an expired or revoked key enrols no host, by the clock of the operator', async (t) => {
   const clock = new ManualClock()
   const host = await ExecutorHost.start(t, { clock })
   const network = await host.connect()
@@ -268,14 +268,14 @@ test('an expired or revoked key enrols nobody, and the clock of the operator dec
   for (const link of [early, late]) assert.equal(reasonOf(await ask(link, secret)), 'revoked')
 })
 
-test('guesses have one limit for all peers, and take nothing from the bearer of a token', async (t) => {
+test('guesses have one limit for all peers and do not block the holder of the secret', async (t) => {
   const host = await ExecutorHost.start(t, { clock: new ManualClock(Date.now()) })
   const network = await host.connect()
   const { secret, id } = await create(host, network)
   let [told, untold] = [0, 0]
   for (let guess = 0; guess < 2 * ENROL_GUESS_BURST; guess++) {
     const link = await network.link(newParty())
-    // Every other one knows the ID, which is no secret.
+    // Every second guess uses the right key ID, which is not secret.
     const fields = guess % 2 === 0 ? {} : { key_id: fromHex(id) }
     const answer = await ask(link, randomBytes(20), { fields }).catch((error: unknown) => error)
     if (isAppError(answer, 'rate_limited')) untold += 1
@@ -286,7 +286,7 @@ test('guesses have one limit for all peers, and take nothing from the bearer of 
   assert.equal((await ask(await network.link(newParty()), secret)).type, 'granted')
 })
 
-test('one link asks only so often', async (t) => {
+test('one link gets a limited number of answers', async (t) => {
   const host = await ExecutorHost.start(t, { clock: new ManualClock(Date.now()) })
   const network = await host.connect()
   const { secret } = await create(host, network)
@@ -317,7 +317,7 @@ test('a use that cannot be written is not granted', async (t) => {
   assert.equal((await ask(link, secret)).type, 'granted')
 })
 
-test('an enrolment that cannot be logged makes no contact, and its retry uses nothing more', async (t) => {
+test('an enrolment that cannot be logged adds no contact, and its retry uses the key only once', async (t) => {
   const host = await ExecutorHost.start(t)
   const network = await host.connect()
   const { secret } = await create(host, network)
@@ -330,7 +330,7 @@ test('an enrolment that cannot be logged makes no contact, and its retry uses no
   assert.equal((await listed(host, network)).uses_left, 1)
 })
 
-test('keys are created, listed and revoked by the operator only, and never shown', async (t) => {
+test('only the operator can create, list and revoke keys, and the secret is not shown', async (t) => {
   const host = await ExecutorHost.start(t)
   const network = await host.connect()
   const body = Buffer.from(JSON.stringify({ ...WISH, salt: 'a'.repeat(64) }))

@@ -29,7 +29,7 @@ const state: ExecState = {
   journal: { path: '/var/lib/x0x/exec.log', writable: true },
 }
 
-test('a fresh snapshot has every counter at zero, in the published shape', () => {
+test('a new snapshot has every counter at zero, in the published shape', () => {
   const snapshot = new ExecCounters({ clock: new ManualClock() }).snapshot(state)
   const { totals, ...rest } = snapshot
   assert.deepEqual(rest, { ok: true, ...state, active_sessions: 0, active_per_agent: {}, waiting_runs: 0, recent_warnings: [] })
@@ -44,7 +44,7 @@ test('a fresh snapshot has every counter at zero, in the published shape', () =>
   })
 })
 
-test('sessions are active from start to end, per agent, and gone from the list when over', () => {
+test('active runs are counted per agent from start to end', () => {
   const counters = new ExecCounters({ clock: new ManualClock() })
   counters.sessionStarted(ALICE)
   counters.sessionStarted(ALICE)
@@ -57,7 +57,7 @@ test('sessions are active from start to end, per agent, and gone from the list w
   assert.deepEqual([totals.sessions_started, totals.sessions_completed, totals.sessions_cancelled], [3, 2, 1])
 })
 
-test('every kind of warning is kept; those about caps are counted where they belong', () => {
+test('every kind of warning is kept, and those about limits have their own counters', () => {
   const clock = new ManualClock()
   const counters = new ExecCounters({ clock })
   for (const kind of WARNING_KINDS) counters.warned({ kind, agent_id: ALICE, request_id: RUN, argv: ['journalctl', '-n', '9'], bytes: 8 })
@@ -78,7 +78,7 @@ test('every kind of warning is kept; those about caps are counted where they bel
   })
 })
 
-test('only the last warnings are kept', () => {
+test('only the latest warnings are kept', () => {
   const counters = new ExecCounters({ clock: new ManualClock() })
   for (let n = 0; n <= MAX_RECENT_WARNINGS; n++)
     counters.warned({ kind: 'cancelled', agent_id: ALICE, request_id: RUN, argv: [`${n}`], bytes: null })
@@ -86,7 +86,7 @@ test('only the last warnings are kept', () => {
   assert.deepEqual([shown.length, shown[0]?.argv_summary, shown.at(-1)?.argv_summary], [MAX_RECENT_WARNINGS, '1', `${MAX_RECENT_WARNINGS}`])
 })
 
-test('an argv in a summary is one short line of printable characters', () => {
+test('the summary of an argv is one short line of printable characters', () => {
   assert.equal(argvSummary(['echo', '', 'a b']), "echo '' a b")
   assert.equal(argvSummary(['\u001b[31m', 'a\nb', '\u202eevil', 'é', '漢']), '�[31m a�b �evil é 漢')
   const long = argvSummary(['x'.repeat(10_000)])

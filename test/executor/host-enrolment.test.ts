@@ -38,7 +38,7 @@ const LIFE_MS = 12 * 3_600_000
 const linkOf = ({ signer, machine }: Party): PeerLink =>
   ({ number: 1, agentId: signer.agentId, machineId: machine.machineId, agentPublicKey: signer.publicKey }) as unknown as PeerLink
 
-/** A host with a token of an operator, whom the test plays. */
+/** A host with a token of an operator. The test plays the operator. */
 class Enrolling {
   readonly clock = new ManualClock(NOW)
   readonly operator = newParty()
@@ -48,7 +48,7 @@ class Enrolling {
   readonly added: string[] = []
   readonly adopted: string[] = []
   readonly logged: string[] = []
-  /** Why the entries cannot be used on this machine. */
+  /** Reason why the entries cannot be used on this machine. */
   unusable: string | null = null
   readonly #asks: EnrolAsk[] = []
   contacts!: Contacts
@@ -103,18 +103,18 @@ class Enrolling {
     return one
   }
 
-  /** The next ask of the host; moves the clock over its pauses. */
+  /** The next attempt of the host. Advances the clock past its pauses. */
   async ask(): Promise<EnrolAsk> {
     for (;;) {
       const ask = this.#asks.shift()
       if (ask !== undefined) return ask
       await this.clock.advance(1_000)
-      // Files are written meanwhile.
+      // The host writes files in between.
       await sleep(1)
     }
   }
 
-  /** The request of this ask, on a link to this peer. */
+  /** The request of this attempt, on a link to this peer. */
   request({ ask }: EnrolAsk, peer: Party = this.operator): { request: EnrolRequest; body: Uint8Array } {
     const call = { id: 1, link: 1, ask, request_id: randomUUID(), stream_nonce: randomBytes(32), addresses: [] }
     const frame = enrolFrame.decode(this.enrolment.sign({ type: 'enrol_sign', ...call }, linkOf(peer)))
@@ -165,7 +165,7 @@ class Enrolling {
   }
 }
 
-test('a host asks, takes the answer of its operator, shows and adds the entries, reports, and forgets the secret', async (t) => {
+test('a host enrols, shows and adds the entries of its operator, reports this, and deletes the token', async (t) => {
   const one = await Enrolling.begin(t, true)
   const ask = await one.ask()
   assert.deepEqual([ask.agent_id, ask.machine_id], [one.operator.signer.agentId, one.operator.machine.machineId])
@@ -182,7 +182,7 @@ test('a host asks, takes the answer of its operator, shows and adds the entries,
   assert.deepEqual([state['state'], state['token']], ['done', null])
 })
 
-test('no request is made for a link to another agent or another machine', async (t) => {
+test('a host signs no request for a link to another agent or machine', async (t) => {
   const one = await Enrolling.begin(t)
   const ask = await one.ask()
   const other = newParty()
@@ -197,7 +197,7 @@ test('no request is made for a link to another agent or another machine', async 
     )
 })
 
-test('an answer that is forged, changed, early or of another request is not taken, and the host asks again', async (t) => {
+test('a forged, changed, early or unrelated answer is ignored, and the host asks again', async (t) => {
   const one = await Enrolling.begin(t)
   const other = newParty()
   const early = await one.ask()
@@ -234,7 +234,7 @@ test('an answer that is forged, changed, early or of another request is not take
   assert.equal(await one.result, true)
 })
 
-test('entries for anybody else, or that the token does not announce, are refused before anything changes', async (t) => {
+test('entries for another agent, or entries that the token does not announce, change nothing', async (t) => {
   for (const [hasAcl, acl, expected] of [
     [true, (one: Enrolling) => one.entries({ agent_id: 'e'.repeat(64) }), /not valid: an entry is not for the agent/],
     [true, (one: Enrolling) => `${one.entries()}\n[exec]\nenabled = true\n`, /not valid: has exec\.enabled/],
@@ -251,7 +251,7 @@ test('entries for anybody else, or that the token does not announce, are refused
   }
 })
 
-test('a refusal ends the enrolment with the sentence of the operator', async (t) => {
+test('a refusal ends the enrolment with the message of the operator', async (t) => {
   const one = await Enrolling.begin(t)
   const ask = await one.ask()
   one.request(ask)
@@ -261,7 +261,7 @@ test('a refusal ends the enrolment with the sentence of the operator', async (t)
   assert.ok(!existsSync(one.path), 'the next start is an ordinary one')
 })
 
-test('a host whose clock is a day ahead asks several times before it gives up, and then says why', async (t) => {
+test('a host whose clock is a day ahead tries several times before it fails with the reason', async (t) => {
   const one = await Enrolling.begin(t)
   one.clock.jump(86_400_000)
   for (let asks = 0; asks < MIN_ENROL_ATTEMPTS; asks++) {
@@ -274,7 +274,7 @@ test('a host whose clock is a day ahead asks several times before it gives up, a
   assert.match(one.said[0] ?? '', /^waiting for the operator: connection refused; next try in 1 s$/)
 })
 
-test('an enrolled host stays enrolled if the operator never confirms it', async (t) => {
+test('an enrolled host stays enrolled even if the operator never confirms it', async (t) => {
   for (const ending of ['expired', 'refused'] as const) {
     const one = await Enrolling.begin(t)
     const ask = await one.ask()
@@ -295,7 +295,7 @@ test('an enrolled host stays enrolled if the operator never confirms it', async 
   }
 })
 
-test('entries that cannot be used on this machine end the enrolment, and the operator is no contact', async (t) => {
+test('unusable entries end the enrolment, and the operator does not become a contact', async (t) => {
   const one = await Enrolling.begin(t, true)
   one.unusable = 'exec-acl.toml:9: run_as: no user "deploy"'
   const ask = await one.ask()
@@ -307,7 +307,7 @@ test('entries that cannot be used on this machine end the enrolment, and the ope
   assert.deepEqual(one.logged, ['enrolled', 'enrolled refused'])
 })
 
-test('a host that has blocked its operator is not enrolled, and nothing is written', async (t) => {
+test('a host that blocked its operator is not enrolled, and no entry is written', async (t) => {
   const one = await Enrolling.begin(t, true)
   const { agentId: agent_id } = one.operator.signer
   await one.contacts.meet({ name: 'ops', agent_id, machine_id: one.operator.machine.machineId, addresses: [] })
@@ -320,7 +320,7 @@ test('a host that has blocked its operator is not enrolled, and nothing is writt
   assert.deepEqual([one.added, one.logged, existsSync(one.path)], [[], [], false])
 })
 
-test('a stop ends the waiting and keeps the token for the next start', async (t) => {
+test('a stop ends the enrolment attempts and keeps the token for the next start', async (t) => {
   const one = await Enrolling.begin(t)
   await one.ask()
   one.stop.abort(new AppError('shutting_down'))

@@ -30,7 +30,7 @@ import { REFUSAL_LINES } from '../../src/journal/refusals.ts'
 const HEX = '00'.repeat(32)
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 
-/** A network half that says what it wants. */
+/** A network process that sends arbitrary messages. */
 const rawHalf = (
   host: ExecutorHost,
 ): { duplex: Duplex; channel: ExecutorChannel<ToNetwork, ToExecutor>; heard: ToNetwork[]; closed: Promise<Error | null> } => {
@@ -64,7 +64,7 @@ test('a channel that does not begin with hello is closed', async (t) => {
   assert.deepEqual(half.heard, [])
 })
 
-test('another version of the port is refused', async (t) => {
+test('a hello with another protocol version is refused', async (t) => {
   const host = await ExecutorHost.start(t)
   const half = rawHalf(host)
   half.channel.send({ type: 'hello', id: 1, version: PORT_VERSION + 1 })
@@ -74,7 +74,7 @@ test('another version of the port is refused', async (t) => {
   assert.ok(isAppError(await half.closed, 'malformed'))
 })
 
-test('bytes that are no CBOR, or an over-long head, close the channel and nothing else', async (t) => {
+test('invalid CBOR or a too large length closes only its own channel', async (t) => {
   const host = await ExecutorHost.start(t)
   const head = Buffer.alloc(4)
   head.writeUInt32BE(MAX_PORT_MESSAGE + 1)
@@ -86,7 +86,7 @@ test('bytes that are no CBOR, or an over-long head, close the channel and nothin
   await (await host.connect()).client.query('contacts')
 })
 
-test('a call that breaks its schema fails by its number, and the channel goes on', async (t) => {
+test('a call that does not match its schema fails with its number, and the channel stays open', async (t) => {
   const { host, duplex, channel, heard } = await greeted(t)
   duplex.write(encodeFrame(encodeCbor([15, 77, 'everything'])))
   duplex.write(encodeFrame(encodeCbor([99, 78])))
@@ -103,7 +103,7 @@ test('a call that breaks its schema fails by its number, and the channel goes on
   channel.close()
 })
 
-test('a run that is opened wrongly is closed; one that is open is ended', async (t) => {
+test('a run that is opened with invalid data is closed', async (t) => {
   const { host, duplex, channel, heard } = await greeted(t)
   duplex.write(encodeFrame(encodeCbor([11, 5])))
   channel.send({ type: 'run_open', run: 6, link: 4711, stream_nonce: new Uint8Array(32), frame: Buffer.from('x') })
@@ -121,7 +121,7 @@ test('a run that is opened wrongly is closed; one that is open is ended', async 
   assert.equal(host.totals().malformed_frames, 3)
 })
 
-test('a number of a run that is open cannot be opened again', async (t) => {
+test('a run number in use cannot be opened again', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; exec sleep 60' } })
   const run = await link.ask([host.program('waits')])
   await run.frame('stdout')
@@ -136,7 +136,7 @@ test('a number of a run that is open cannot be opened again', async (t) => {
   await run.exit()
 })
 
-test('calls on links that are not there, or gone, fail', async (t) => {
+test('calls on unknown or closed links fail', async (t) => {
   const { network, link } = await ExecutorHost.linked(t)
   const missing = (error: unknown): boolean => isAppError(error, 'not_found')
   await assert.rejects(network.client.mintNonces(99, 1), missing)
@@ -145,11 +145,11 @@ test('calls on links that are not there, or gone, fail', async (t) => {
   network.client.dropNonces(99, [])
   await assert.rejects(network.client.mintNonces(link.number, 1), missing)
   await assert.rejects(network.client.revocations(link.number, []), missing)
-  // The link to ourselves cannot be closed.
+  // The link of the daemon to itself cannot be closed.
   assert.equal((await network.client.mintNonces(0, 1)).length, 1)
 })
 
-test('more calls at once than the limit are refused, not queued', async (t) => {
+test('calls above the limit are refused instead of queued', async (t) => {
   const { network } = await ExecutorHost.linked(t)
   const peer_machine = newParty().machine.machineId
   const calls = Array.from({ length: MAX_PORT_CALLS + 50 }, () => network.client.query('acl_status'))
@@ -160,7 +160,7 @@ test('more calls at once than the limit are refused, not queued', async (t) => {
   await network.client.linkOpen({ peer_machine, kem_public_key: new Uint8Array(KEM_PUBLIC_KEY_BYTES) })
 })
 
-test('an ACL that lists the host itself lets a network half run that by itself, unless operators must prove it', async (t) => {
+test('a network process can run commands on its own host only if the ACL allows it without operator proof', async (t) => {
   for (const requireOperatorProof of [false, true]) {
     const { host, network } = await ExecutorHost.linked(t, { listOwn: true, requireOperatorProof })
     const [stream_nonce] = await network.client.mintNonces(0, 1)
@@ -187,14 +187,14 @@ test('an ACL that lists the host itself lets a network half run that by itself, 
   }
 })
 
-test('an argv that no Request can carry is not signed', async (t) => {
+test('an argv that is too long for a Request is not signed', async (t) => {
   const { network } = await ExecutorHost.linked(t)
   const argv = Array.from({ length: 3 }, () => 'x'.repeat(16_000))
   const call = { link: 0, request_id: ID, stream_nonce: new Uint8Array(32), argv, stdin: null, timeout_ms: null, cwd: null, clamp: false }
   await assert.rejects(network.client.signRequest(call), (error) => isAppError(error, 'malformed'))
 })
 
-test('refused calls without end fill no disk, and what they say writes on no terminal', async (t) => {
+test('log lines of refused HTTP calls are limited and contain no control characters', async (t) => {
   const { channel, host } = await greeted(t)
   const worst = '\u0007"\u202e\n'.repeat(42)
   const refusal = {
@@ -273,7 +273,7 @@ const anyMessage: fc.Arbitrary<ToExecutor> = fc.oneof(
   }),
 )
 
-/** A message as it is, or with one byte changed, cut, or lengthened. */
+/** A message that is unchanged, cut, lengthened or has one changed byte. */
 const damaged = fc
   .tuple(anyMessage, fc.constantFrom('whole', 'flip', 'cut', 'more'), fc.nat(), fc.integer({ min: 1, max: 255 }))
   .map(([message, how, at, by]) => {
@@ -284,7 +284,7 @@ const damaged = fc
     return how === 'more' ? Buffer.concat([bytes, Buffer.of(by)]) : bytes
   })
 
-test('whatever the other half says, the executor stays whole and serves the next', async (t) => {
+test('arbitrary messages of a network process leave the executor process able to serve the next one', async (t) => {
   const host = await ExecutorHost.start(t)
   await host.befriend(host.peer)
   await fc.assert(

@@ -12,7 +12,7 @@ import { newParty, type FakeNetwork } from '../support/fake-network.ts'
 
 const WAITS = 'echo ready; exec sleep 60'
 
-/** A word of the operator, over the port of a network half. */
+/** Sends an operation with the proof of the operator through a network process. */
 const operate = async <T>(host: ExecutorHost, network: FakeNetwork, operation: Operation, json: object): Promise<T> => {
   const body = Buffer.from(JSON.stringify(json))
   return (await network.client.operate(operation, body, await host.prove(operation, body))) as T
@@ -21,7 +21,7 @@ const operate = async <T>(host: ExecutorHost, network: FakeNetwork, operation: O
 const listed = async (host: ExecutorHost, network: FakeNetwork): Promise<readonly IncomingRun[]> =>
   (await operate<{ sessions: readonly IncomingRun[] }>(host, network, 'exec_incoming', {})).sessions
 
-test('an operator sees what runs for another agent and ends it; its requester is told who did, and the journal says so', async (t) => {
+test('an operator sees and ends a run of another agent, and both the requester and the audit log learn this', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
   assert.deepEqual(await listed(host, network), [])
   const run = await link.ask([host.program('waits')])
@@ -54,7 +54,7 @@ test('an operator sees what runs for another agent and ends it; its requester is
   await assert.rejects(operate(host, network, 'exec_incoming_cancel', { request_id: run.id }), { code: 'unknown_run' })
 })
 
-test('a network half can neither list nor end by itself: no proof, and that of another run', async (t) => {
+test('a network process cannot list or end runs without proof or with the proof of another run', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
   const [one, other] = [await link.ask([host.program('waits')]), await link.ask([host.program('waits')])]
   await Promise.all([one.frame('stdout'), other.frame('stdout')])
@@ -75,7 +75,7 @@ test('a network half can neither list nor end by itself: no proof, and that of a
   await other.exit()
 })
 
-test('an id that two agents chose ends nothing until one is named', async (t) => {
+test('if two agents use the same ID, an operator must name the agent to end its run', async (t) => {
   const peers = [newParty(), newParty()]
   const host = await ExecutorHost.start(t, { scripts: { waits: WAITS }, peers })
   const network = await host.connect()
@@ -101,7 +101,7 @@ test('an id that two agents chose ends nothing until one is named', async (t) =>
   assert.deepEqual((await runs[0]!.exit(), runs[0]!.warnings()), ['cancelled'])
 })
 
-test('what waits for a human is ended too', async (t) => {
+test('an operator can end a run that waits for approval', async (t) => {
   const desk = await deskPlace(t, {})
   const human = await desk.human()
   await human.subscribe(() => undefined)
@@ -120,7 +120,7 @@ test('what waits for a human is ended too', async (t) => {
   assert.deepEqual([warning?.kind, warning?.message], ['ended_by_operator', 'the operator of the executing host ended the run'])
 })
 
-test('that an operator ends a run of this agent is logged with its ID; without a proof only the refusal is', async (t) => {
+test('the end of a run of this agent by an operator is logged with its ID, and so is a refused attempt', async (t) => {
   const { host, network } = await ExecutorHost.linked(t)
   const [request_id, fanout_id] = [randomUUID(), randomUUID()]
   const body = Buffer.from(JSON.stringify({ request_id }))

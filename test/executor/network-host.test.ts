@@ -35,7 +35,7 @@ interface Started {
   readonly failed: AppError[]
 }
 
-/** A network half that the executor's process started. */
+/** A network process that the executor process started. */
 const startHalf = async (t: TestContext): Promise<Started> => {
   const host = await ExecutorHost.start(t)
   const [ours, theirs] = duplexPair()
@@ -51,7 +51,7 @@ const startHalf = async (t: TestContext): Promise<Started> => {
   return { client, session, ready, failed }
 }
 
-test('a network half is told its settings, and says when it listens', async (t) => {
+test('a network process gets its settings and reports its port', async (t) => {
   const { client, ready, failed } = await startHalf(t)
   const { machine_seed, api_token, ...settings } = await client.settings()
   assert.deepEqual({ ...settings, machine_seed: Buffer.from(machine_seed), api_token: Buffer.from(api_token) }, SETTINGS)
@@ -60,7 +60,7 @@ test('a network half is told its settings, and says when it listens', async (t) 
   assert.deepEqual([ready, failed], [[40_000], []])
 })
 
-test('one that cannot begin says why and ends; what it says cannot steer a terminal', async (t) => {
+test('a network process that cannot start reports why, without control characters', async (t) => {
   const { client, session, ready, failed } = await startHalf(t)
   await client.failed(new AppError('conflict', 'the port is in use\u001b[2J\nchoose another'))
   assert.equal(await session.closed, null)
@@ -71,7 +71,7 @@ test('one that cannot begin says why and ends; what it says cannot steer a termi
   )
 })
 
-test('one that was not welcome, as of another release, is heard all the same', async (t) => {
+test('a network process without hello, such as one of another release, can still report its failure', async (t) => {
   const host = await ExecutorHost.start(t)
   const [ours, theirs] = duplexPair()
   const failed: string[] = []
@@ -85,14 +85,14 @@ test('one that was not welcome, as of another release, is heard all the same', a
   assert.deepEqual(failed, ['of another release'])
 })
 
-test('one that is asked to stop hears of it, and its calls are answered to the end', async (t) => {
+test('a network process that is asked to stop is notified, and its calls are still answered', async (t) => {
   const { client, session } = await startHalf(t)
   session.askToStop()
   await client.stopAsked
   assert.deepEqual(await client.query('contacts'), [])
 })
 
-test('who was not started with settings gets none', async (t) => {
+test('a network process that was attached without settings gets none', async (t) => {
   const host = await ExecutorHost.start(t)
   const [ours, theirs] = duplexPair()
   host.executor.attach(ours)

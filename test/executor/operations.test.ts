@@ -54,14 +54,14 @@ const setUp = async (
   return { host, network, operate }
 }
 
-test('operator.key is made at first start, for its owner alone', async (t) => {
+test('operator.key is created at the first start, accessible only to its owner', async (t) => {
   const { host } = await setUp(t)
   const info = await stat(join(host.dir, 'operator.key'))
   assert.equal(info.mode & 0o777, 0o600)
   assert.equal(info.size, 65)
 })
 
-test('nothing changes without the proof of an operator', async (t) => {
+test('an operation without a valid operator proof changes nothing', async (t) => {
   const { host, network } = await setUp(t)
   const card = await cardOf(newParty())
   const body = Buffer.from(JSON.stringify({ card }))
@@ -82,7 +82,7 @@ test('nothing changes without the proof of an operator', async (t) => {
   assert.equal(host.contacts.list().length, 1)
 })
 
-test('a contact from its card to its removal; every change is in the next snapshot', async (t) => {
+test('each change of a contact, from its card to its removal, is in the next snapshot', async (t) => {
   const { network, operate } = await setUp(t)
   const party = newParty()
   const machine_id = party.machine.machineId
@@ -109,7 +109,7 @@ test('a contact from its card to its removal; every change is in the next snapsh
   assert.deepEqual(await network.client.query('contacts'), [])
 })
 
-test('a body that is not exactly what the operation takes is refused', async (t) => {
+test('a body that does not match its operation exactly is refused', async (t) => {
   const { host, operate } = await setUp(t)
   const card = await cardOf(newParty())
   const bad: [Operation, unknown][] = [
@@ -133,7 +133,7 @@ test('a body that is not exactly what the operation takes is refused', async (t)
   assert.deepEqual(host.contacts.list(), [])
 })
 
-test('a card that is tampered with, expired, an announcement, or our own is refused', async (t) => {
+test('a tampered, expired or own card and an announcement are refused', async (t) => {
   const { host, operate } = await setUp(t)
   const party = newParty()
   const good = await cardOf(party)
@@ -148,7 +148,7 @@ test('a card that is tampered with, expired, an announcement, or our own is refu
   await assert.rejects(operate('card_import', { card: await cardOf(host.own) }), code('bad_request'))
 })
 
-test('addresses that can never be dialled are left out of a card, and a card with no other is refused with the reason', async (t) => {
+test('addresses that cannot be dialled are dropped from a card, and a card with only those is refused', async (t) => {
   const { host, operate } = await setUp(t)
   const party = newParty()
   const p2p = `/p2p/${peerIdOf(party.machine.machineId)}`
@@ -172,7 +172,7 @@ test('addresses that can never be dialled are left out of a card, and a card wit
   assert.deepEqual(host.contacts.list()[0]?.addresses, [good])
 })
 
-test('who is met is known, trusted and pinned in one step; not who is blocked, revoked, ourselves, or known by another name', async (t) => {
+test('contact_meet trusts and pins an agent in one step, but refuses conflicts with known contacts', async (t) => {
   const { host, network, operate } = await setUp(t)
   const party = newParty()
   const { machineId: machine_id } = party.machine
@@ -209,7 +209,7 @@ test('who is met is known, trusted and pinned in one step; not who is blocked, r
   await refused({}, 'conflict')
 })
 
-test('the executor signs our card and announcements, each for its own use and time', async (t) => {
+test('the executor process signs its card and its announcements, each for its own use and lifetime', async (t) => {
   const { host, network } = await setUp(t)
   const before = Date.now()
   for (const [kind, domain, ttl] of [
@@ -224,7 +224,7 @@ test('the executor signs our card and announcements, each for its own use and ti
   }
 })
 
-test('revoking our own machine is told to every peer, and our own runs are over', async (t) => {
+test('the revocation of this machine is sent to every peer and denies its own runs', async (t) => {
   const { host, network, operate } = await setUp(t)
   const peer = newParty()
   await network.link(peer)
@@ -242,13 +242,13 @@ test('revoking our own machine is told to every peer, and our own runs are over'
   assert.equal(network.client.snapshot.self_revoked, true)
   for (const kind of ['card', 'announcement'] as const)
     await assert.rejects(network.client.signCard({ kind, name: 'box', addresses: [], ttl_ms: 1_000 }), code('conflict'))
-  // A stranger that comes later hears it too: it is our word about ourselves.
+  // An unlisted peer that connects later also receives it, because it is a statement of this daemon about itself.
   const late = await network.link(newParty())
   await network.client.query('acl_status')
   assert.equal(network.revocations.at(-1)?.link, late.number)
 })
 
-test("a link is sent no more revocations than its peer takes, and our key's among them, however many of others came before", async (t) => {
+test('a link receives at most its limit of revocations, including that of the agent key of this daemon', async (t) => {
   const { host, network, operate } = await setUp(t)
   const friend = newParty()
   await host.befriend(friend)
@@ -264,7 +264,7 @@ test("a link is sent no more revocations than its peer takes, and our key's amon
   assert.deepEqual([agentOf(sent.at(-1)!), last.machine_id], [host.own.signer.agentId, null])
 })
 
-test("an agent's many machines keep out no word of another: keys go first, then as many of each", async (t) => {
+test('many revoked machines of one agent do not displace the revocations of other agents', async (t) => {
   const { host, network } = await setUp(t)
   const [friend, some, many, key] = [newParty(), newParty(), newParty(), newParty()] as const
   await host.befriend(friend)
@@ -286,7 +286,7 @@ test("an agent's many machines keep out no word of another: keys go first, then 
   }
 })
 
-test('a revoked contact is shown as such, and may be blocked or removed, not imported, met, trusted or pinned', async (t) => {
+test('a revoked contact is shown as revoked, and can be blocked or removed but not trusted again', async (t) => {
   const { host, network, operate } = await setUp(t)
   const party = newParty()
   const { machineId } = party.machine
@@ -324,7 +324,7 @@ test('a revoked contact is shown as such, and may be blocked or removed, not imp
   await assert.rejects(operate('card_import', { card: await cardOf(party) }), code('conflict'))
 })
 
-test("a peer's revocations count only when signed, of an agent we know, and from a friend", async (t) => {
+test('revocations of a peer count only if they are signed, concern a known agent, and come from a contact', async (t) => {
   const { host, network } = await setUp(t)
   const [friend, victim, unknown] = [newParty(), host.peer, newParty()] as const
   await host.befriend(friend)
@@ -343,7 +343,7 @@ test("a peer's revocations count only when signed, of an agent we know, and from
   assert.equal(await network.client.revocations(friends.number, [word]), 0)
   assert.deepEqual(network.decisions, [{ link: victims.number, decision: 'reject_revoked' }])
   assert.deepEqual(network.client.snapshot.revoked_agents, [victim.signer.agentId])
-  // Handed on to a friend that comes later, not to a stranger.
+  // The revocation is passed on to a contact that connects later, but not to an unlisted peer.
   network.revocations.length = 0
   await network.link(newParty())
   assert.deepEqual(network.revocations, [])
@@ -355,7 +355,7 @@ test("a peer's revocations count only when signed, of an agent we know, and from
   )
 })
 
-test('what a peer tells again is no news: nobody is asked anew, and no snapshot is pushed', async (t) => {
+test('a repeated revocation of a peer causes no new snapshot', async (t) => {
   const { host, network } = await setUp(t)
   const friend = newParty()
   await host.befriend(friend)
@@ -371,7 +371,7 @@ test('what a peer tells again is no news: nobody is asked anew, and no snapshot 
   stop()
 })
 
-test('thousands of contacts reach the other half, more than one message holds', async (t) => {
+test('thousands of contacts reach the network process, although they exceed one message', async (t) => {
   const host = await ExecutorHost.start(t)
   await host.stop()
   const addresses = Array.from({ length: 4 }, (_, index) => `/dns4/host-${index}.${'example.'.repeat(8)}net/tcp/5483`)
@@ -397,7 +397,7 @@ test('thousands of contacts reach the other half, more than one message holds', 
   )
 })
 
-test('queries show counts and places, never what the ACL allows', async (t) => {
+test('queries show counts and paths, but not what the ACL allows', async (t) => {
   const { host, network } = await setUp(t)
   const status = (await network.client.query('acl_status')) as Record<string, unknown>
   assert.equal(status.status, 'enabled')

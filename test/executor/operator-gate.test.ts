@@ -10,7 +10,7 @@ import { ManualClock } from '../support/manual-clock.ts'
 
 const unproven = (error: unknown): boolean => isAppError(error, 'operator_proof_required')
 
-test("an operator's proof is good once, for its operation and body, for a minute", async () => {
+test('an operator proof is valid once, for its operation and body, for one minute', async () => {
   const clock = new ManualClock()
   const key = randomBytes(32)
   const gate = new OperatorGate({ clock }, { key })
@@ -32,7 +32,7 @@ test("an operator's proof is good once, for its operation and body, for a minute
   assert.throws(() => gate.check('contact_trust', body, old), unproven)
 })
 
-test('a proof from before the start of the gate is refused: the gate before may have let it through', async () => {
+test('a proof from before the start of the daemon is refused, because it may have been used', async () => {
   const clock = new ManualClock()
   const key = randomBytes(32)
   const body = Buffer.from('{}')
@@ -43,7 +43,7 @@ test('a proof from before the start of the gate is refused: the gate before may 
   gate.check('contact_trust', body, proveOperation(key, 'contact_trust', body, clock.now()))
 })
 
-test('a proof dated ahead is remembered for as long as it is fresh', async () => {
+test('a proof with a future time is remembered until it expires', async () => {
   const clock = new ManualClock()
   const key = randomBytes(32)
   const gate = new OperatorGate({ clock }, { key })
@@ -56,7 +56,7 @@ test('a proof dated ahead is remembered for as long as it is fresh', async () =>
   assert.throws(() => gate.check('contact_trust', body, ahead), /older than a minute/)
 })
 
-test('so many proofs are remembered and no more, and what is forgotten makes room', async () => {
+test('the number of remembered proofs is limited, and expired proofs make room', async () => {
   assert.ok(MAX_USED_PROOFS >= 1_000 * ((2 * OPERATOR_PROOF_MS) / 1_000), 'a thousand a second')
   const clock = new ManualClock()
   const key = randomBytes(32)

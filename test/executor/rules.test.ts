@@ -28,7 +28,7 @@ interface AskOptions {
   readonly domain?: string
 }
 
-/** The frame of a question, as the peer of the link would send it. */
+/** The frame of a rules query, as the peer of the link would send it. */
 const questionOf = async (link: FakeLink, nonce: Uint8Array, options: AskOptions = {}): Promise<Uint8Array> => {
   const { agentId, machineId } = link.client.identity
   const body = execRulesRequest.encode({
@@ -46,7 +46,7 @@ const questionOf = async (link: FakeLink, nonce: Uint8Array, options: AskOptions
   return execFrame.encode({ type: 'rules_request', body, signature: await signer.sign(options.domain ?? EXEC_RULES_REQUEST_DOMAIN, body) })
 }
 
-/** All frames that come until the executor has said its last word. */
+/** All frames until the executor process closes the stream. */
 const framesFor = async (link: FakeLink, nonce: Uint8Array, frame: Uint8Array): Promise<ExecFrame[]> => {
   const frames: ExecFrame[] = []
   const run = link.client.openRun(link.number, nonce, frame)
@@ -60,7 +60,7 @@ const ask = async (link: FakeLink, options: AskOptions = {}): Promise<ExecFrame[
   return framesFor(link, nonce, await questionOf(link, nonce, options))
 }
 
-/** The denial of the one frame; null where it is rules. */
+/** The denial in the only frame, or null if the frame has rules. */
 const denialOf = (frames: ExecFrame[]): string | null => {
   assert.equal(frames.length, 1)
   const [frame] = frames
@@ -69,7 +69,7 @@ const denialOf = (frames: ExecFrame[]): string | null => {
   return execExit.decode(frame.body).denial_reason
 }
 
-test('a question that does not prove its sender is unverified_sender, and tells nothing', async (t) => {
+test('a rules query without a valid sender gets unverified_sender and no rules', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, TOLD)
   const other = newParty()
   const wrong: AskOptions[] = [
@@ -85,7 +85,7 @@ test('a question that does not prove its sender is unverified_sender, and tells 
   assert.equal(host.totals().denial_breakdown.unverified_sender, wrong.length)
 })
 
-test('a question that was made for another host, or was answered before, is unverified_sender', async (t) => {
+test('a rules query for another host, or a repeated one, gets unverified_sender', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, TOLD)
   const elsewhere = newParty()
   for (const fields of [{ to_agent: elsewhere.signer.agentId }, { to_machine: elsewhere.machine.machineId }])
@@ -98,7 +98,7 @@ test('a question that was made for another host, or was answered before, is unve
   assert.ok(host.totals().requests_replayed >= 2)
 })
 
-test('the signature of a question runs nothing, and that of a Request asks nothing', async (t) => {
+test('the signature of a rules query runs no command', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, TOLD)
   const nonce = await link.nonce()
   const question = execFrame.decode(await questionOf(link, nonce))
@@ -110,7 +110,7 @@ test('the signature of a question runs nothing, and that of a Request asks nothi
   assert.equal((await run.exit()).code, 0)
 })
 
-test('questions without end are answered as often as denials are told, and leave so many lines', async (t) => {
+test('endless rules queries share the rate limit of denials, and their log lines are limited', async (t) => {
   const clock = new ManualClock()
   const { host, link } = await ExecutorHost.linked(t, { ...TOLD, clock })
   const kept = await link.nonce()
@@ -124,16 +124,16 @@ test('questions without end are answered as often as denials are told, and leave
   assert.equal(host.totals().requests_ignored, ignored)
   const lines = (await host.lines()).filter(({ event }) => event === 'rules')
   assert.equal(lines.length, 256)
-  // A refusal has no token left either.
+  // A denial also exceeds the rate limit now.
   const denied = await link.ask(['/bin/false'])
   await denied.closed
   assert.deepEqual(denied.frames, [])
-  // What was ignored has used up its own nonces and no others.
+  // The ignored queries used up only their own nonces.
   const run = await link.ask(['/bin/echo', '7'], { nonce: kept })
   assert.equal((await run.exit()).code, 0)
 })
 
-test('a journal that cannot be written keeps the rules back, also those whose lines would only be counted', async (t) => {
+test('an audit log that cannot be written denies rules queries, even above the limit of lines', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { ...TOLD, clock: new ManualClock() })
   assert.equal(denialOf(await ask(link)), null)
   await rename(host.journalPath, `${host.journalPath}.1`)
@@ -145,7 +145,7 @@ test('a journal that cannot be written keeps the rules back, also those whose li
   assert.equal(denialOf(await ask(link)), null)
 })
 
-test('whoever loses our trust is told nothing from that moment on', async (t) => {
+test('a peer that loses our trust immediately gets trust_rejected for its rules queries', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, TOLD)
   const [frame] = await ask(link)
   assert.ok(frame?.type === 'rules')

@@ -13,7 +13,7 @@ import { signSuccession } from '../../src/trust/successions.ts'
 import { ExecutorHost } from '../support/executor-host.ts'
 import { newParty, type FakeLink, type FakeNetwork, type Party } from '../support/fake-network.ts'
 
-// Alice is a contact, trusted and pinned; what is said of her next key comes over links of real executors.
+// Alice is a trusted and pinned contact. Statements about her next key arrive over links of real executor processes.
 
 const LIMIT = { timeout: 60_000 }
 const newSigner = (): AgentSigner => agentSignerOf(randomBytes(32))
@@ -25,7 +25,7 @@ interface Place {
   readonly host: ExecutorHost
   readonly network: FakeNetwork
   readonly alice: Party
-  /** Over a link of this party; answers what the contact that was alice is then. */
+  /** Sends statements over a link of this party. Returns the state of the contact that was alice. */
   tell(
     party: Party,
     ...items: readonly Uint8Array[]
@@ -53,37 +53,33 @@ const place = async (t: TestContext): Promise<Place> => {
   return { host, network, alice, tell, refusals }
 }
 
-test(
-  'a contact follows the successor that its key names: name, level and pins stay, the ACL does not, and it is on the disk',
-  LIMIT,
-  async (t) => {
-    const { host, network, alice, tell } = await place(t)
-    const [next, after] = [newSigner(), newSigner()]
-    const first = await tell(on(alice, next), await said(alice.signer, next, alice))
-    assert.deepEqual([first.agent_id, first.formerly], [next.agentId, [alice.signer.agentId]])
-    const { trust, machines } = host.contacts.find('alice')
-    assert.deepEqual([trust, machines], ['trusted', [alice.machine.machineId]])
-    const [shown] = network.client.snapshot.contacts
-    assert.deepEqual([shown?.agent_id, shown?.formerly], [next.agentId, [alice.signer.agentId]])
-    // The old key lets nobody in any more, and the new one is not in the ACL.
-    const judged = async (agent: AgentSigner) => network.client.evaluateTrust(agent.agentId, alice.machine.machineId)
-    assert.equal((await judged(alice.signer)).cause, 'no_contact')
-    const now = await judged(next)
-    assert.deepEqual([now.decision, now.in_acl], ['accept', false])
-    // Two steps that were missed, told in any order.
-    const last = newSigner()
-    const steps = [await said(after, last, alice), await said(next, after, alice), await said(alice.signer, next, alice)]
-    assert.equal((await tell(on(alice, last), ...steps.toReversed())).agent_id, last.agentId)
-    await host.contacts.load()
-    assert.deepEqual(host.contacts.find('alice').formerly.length, 2)
-    assert.match(
-      await readFile(host.journalPath, 'utf8'),
-      new RegExp(`"contact_succeed","agent":"${next.agentId}".*formerly ${alice.signer.agentId}`),
-    )
-  },
-)
+test('a contact follows the successor that its key names, and keeps its name, level and pins', LIMIT, async (t) => {
+  const { host, network, alice, tell } = await place(t)
+  const [next, after] = [newSigner(), newSigner()]
+  const first = await tell(on(alice, next), await said(alice.signer, next, alice))
+  assert.deepEqual([first.agent_id, first.formerly], [next.agentId, [alice.signer.agentId]])
+  const { trust, machines } = host.contacts.find('alice')
+  assert.deepEqual([trust, machines], ['trusted', [alice.machine.machineId]])
+  const [shown] = network.client.snapshot.contacts
+  assert.deepEqual([shown?.agent_id, shown?.formerly], [next.agentId, [alice.signer.agentId]])
+  // The old key has no more access, and the new key is not in the ACL.
+  const judged = async (agent: AgentSigner) => network.client.evaluateTrust(agent.agentId, alice.machine.machineId)
+  assert.equal((await judged(alice.signer)).cause, 'no_contact')
+  const now = await judged(next)
+  assert.deepEqual([now.decision, now.in_acl], ['accept', false])
+  // Two missed steps, reported in any order.
+  const last = newSigner()
+  const steps = [await said(after, last, alice), await said(next, after, alice), await said(alice.signer, next, alice)]
+  assert.equal((await tell(on(alice, last), ...steps.toReversed())).agent_id, last.agentId)
+  await host.contacts.load()
+  assert.deepEqual(host.contacts.find('alice').formerly.length, 2)
+  assert.match(
+    await readFile(host.journalPath, 'utf8'),
+    new RegExp(`"contact_succeed","agent":"${next.agentId}".*formerly ${alice.signer.agentId}`),
+  )
+})
 
-test('what is forged, half signed, of another machine, or told by somebody else changes nothing', LIMIT, async (t) => {
+test('a statement that is forged, partly signed, or from another machine or agent changes nothing', LIMIT, async (t) => {
   const { alice, tell } = await place(t)
   const [next, thief, elsewhere] = [newSigner(), newParty(), newParty()]
   const good = succession.decode(await said(alice.signer, next, alice))
@@ -91,16 +87,16 @@ test('what is forged, half signed, of another machine, or told by somebody else 
   bad[7]! ^= 1
   const was = alice.signer.agentId
   for (const [party, items] of [
-    // Signed by the thief alone, in both places.
+    // Both signatures are of the thief.
     [thief, [succession.encode({ ...good, old_signature: await thief.signer.sign(SUCCESSION_DOMAIN, good.body) })]],
     [on(alice, next), [succession.encode({ ...good, new_signature: bad })]],
     [on(alice, next), [succession.encode({ ...good, old_signature: good.new_signature })]],
-    // A true one, told over the link of another.
+    // A genuine statement over the link of another agent.
     [thief, [succession.encode(good)]],
-    // The agent's key without its machine: pins hold, whatever machine the statement names.
+    // The key of the agent on another machine. Pins apply whatever machine the statement names.
     [on(elsewhere, next), [succession.encode(good)]],
     [on(elsewhere, next), [await said(alice.signer, next, elsewhere)]],
-    // Not even a succession.
+    // Bytes that are not a succession.
     [on(alice, next), [Uint8Array.of(0x83, 1, 2, 3)]],
     [on(alice, next), [await said(newSigner(), next, alice)]],
   ] as const)
@@ -108,7 +104,7 @@ test('what is forged, half signed, of another machine, or told by somebody else 
   assert.equal((await tell(on(alice, next), succession.encode(good))).agent_id, next.agentId)
 })
 
-test('a revoked key names nobody, nor does one whose revocation comes with it', LIMIT, async (t) => {
+test('a revoked key cannot name a successor', LIMIT, async (t) => {
   const { alice, tell, refusals } = await place(t)
   const thief = newSigner()
   const stolen = await said(alice.signer, thief, alice)
@@ -117,28 +113,24 @@ test('a revoked key names nobody, nor does one whose revocation comes with it', 
   assert.match((await refusals()).at(-1) ?? '', /one of its keys is revoked/)
 })
 
-test(
-  'of two successors the first is followed and the second is told of; none leads back, in a loop, or to another contact',
-  LIMIT,
-  async (t) => {
-    const { host, alice, tell, refusals } = await place(t)
-    const [one, two, bob] = [newSigner(), newSigner(), newParty()]
-    await host.befriend(bob, 'bob')
-    // The contact bob, on alice's machine, would swallow alice.
-    assert.equal((await tell(on(alice, bob.signer), await said(alice.signer, bob.signer, alice))).agent_id, alice.signer.agentId)
-    assert.match((await refusals()).at(-1) ?? '', /the contact bob already/)
-    assert.equal((await tell(on(alice, one), await said(alice.signer, one, alice))).agent_id, one.agentId)
-    assert.equal((await tell(on(alice, two), await said(alice.signer, two, alice))).agent_id, one.agentId)
-    assert.match((await refusals()).at(-1) ?? '', /its earlier keys also names/)
-    // Replayed, and back to the first: the key that it had is no successor.
-    const back = [await said(one, alice.signer, alice), await said(alice.signer, one, alice)]
-    assert.equal((await tell(alice, ...back)).agent_id, one.agentId)
-    assert.match((await refusals()).at(-1) ?? '', /had that key before/)
-    assert.equal((await tell(on(alice, one), ...back)).agent_id, one.agentId)
-  },
-)
+test('a contact follows the first successor, and refuses a second one, a loop and another contact', LIMIT, async (t) => {
+  const { host, alice, tell, refusals } = await place(t)
+  const [one, two, bob] = [newSigner(), newSigner(), newParty()]
+  await host.befriend(bob, 'bob')
+  // The contact bob, on the machine of alice, would take over alice.
+  assert.equal((await tell(on(alice, bob.signer), await said(alice.signer, bob.signer, alice))).agent_id, alice.signer.agentId)
+  assert.match((await refusals()).at(-1) ?? '', /the contact bob already/)
+  assert.equal((await tell(on(alice, one), await said(alice.signer, one, alice))).agent_id, one.agentId)
+  assert.equal((await tell(on(alice, two), await said(alice.signer, two, alice))).agent_id, one.agentId)
+  assert.match((await refusals()).at(-1) ?? '', /its earlier keys also names/)
+  // A replay, and a statement back to the first key, which is not a valid successor.
+  const back = [await said(one, alice.signer, alice), await said(alice.signer, one, alice)]
+  assert.equal((await tell(alice, ...back)).agent_id, one.agentId)
+  assert.match((await refusals()).at(-1) ?? '', /had that key before/)
+  assert.equal((await tell(on(alice, one), ...back)).agent_id, one.agentId)
+})
 
-test('a contact that is pinned to no machine follows no successor, in one step or two, until it is pinned', LIMIT, async (t) => {
+test('a contact without a pin follows no successor until it is pinned', LIMIT, async (t) => {
   const { host, alice, tell, refusals } = await place(t)
   await host.contacts.unpin('alice', alice.machine.machineId)
   const thief = on(newParty(), newSigner())
@@ -154,7 +146,7 @@ test('a contact that is pinned to no machine follows no successor, in one step o
   assert.equal((await tell(on(alice, next), await said(alice.signer, next, alice))).agent_id, next.agentId)
 })
 
-test("a blocked contact's successor is blocked; a stranger's flood leaves nothing, and a link is heard once", LIMIT, async (t) => {
+test('the successor of a blocked contact is blocked, and a flood of statements changes no contact', LIMIT, async (t) => {
   const { host, network, alice, tell } = await place(t)
   const next = newSigner()
   await host.contacts.setTrust('alice', 'blocked')
@@ -169,7 +161,7 @@ test("a blocked contact's successor is blocked; a stranger's flood leaves nothin
   const { link } = await tell(stranger, ...flood)
   const asSent = flood.slice(0, MAX_SUCCESSIONS).reduce((sum, { length }) => sum + length + 8, 0)
   assert.ok(flood.every(({ length }) => length < MAX_CARD_BYTES) && asSent < MAX_FRAME_DATA - 1024, 'one list holds them')
-  // Now it names a contact, on the same link.
+  // The statement now names a contact, on the same link.
   await network.client.revocations(link.number, [await said(next, stranger.signer, stranger)])
   assert.equal(await readFile(join(host.dir, 'contacts.json'), 'utf8'), files)
 })

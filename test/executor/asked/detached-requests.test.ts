@@ -53,7 +53,7 @@ const refused = (code: ErrorCode, reason: RegExp) => (error: unknown) => {
 
 const ids = (runs: DetachedRequestStore): string[] => runs.page(null).runs.map(({ request_id }) => request_id)
 
-test('what was asked for is in the file, whole and for us alone, when the answer comes', async (t) => {
+test('a requested run is in the file, complete and readable only by its owner, before the answer', async (t) => {
   const { runs, path, again } = await open(t)
   assert.equal(await runs.ask(asked(1)), true)
   assert.equal((await stat(path)).mode & 0o777, 0o600)
@@ -63,13 +63,13 @@ test('what was asked for is in the file, whole and for us alone, when the answer
   assert.deepEqual(JSON.parse(await readFile(path, 'utf8')), { version: 1, runs: [expected] })
 })
 
-test('without a file there are none, and reading writes none', async (t) => {
+test('without a file the list is empty, and a read creates no file', async (t) => {
   const { runs, path } = await open(t)
   assert.deepEqual(runs.page(null), { runs: [], more: false })
   await assert.rejects(stat(path), { code: 'ENOENT' })
 })
 
-test('the same run may be asked for again, and each of its Requests stays known, up to a limit', async (t) => {
+test('a run may be requested again, and its latest Requests stay known up to a limit', async (t) => {
   const { runs, again } = await open(t)
   for (let n = 0; n <= MAX_ASKED_REQUESTS; n += 1) assert.equal(await runs.ask(asked(1, { request: hash(n), asked_at_ms: 7 + n })), n === 0)
   const { requests, asked_at_ms } = (await again()).get(idOf(1))
@@ -80,7 +80,7 @@ test('the same run may be asked for again, and each of its Requests stays known,
   assert.equal(asked_at_ms, 7)
 })
 
-test('once its host has spoken of a run, the Request that it runs by stays known, however often it is asked for again', async (t) => {
+test('the Request of a run whose target has answered stays known despite many later Requests', async (t) => {
   const { runs, again } = await open(t)
   await runs.ask(asked(1, { request: hash(0) }))
   await runs.record(idOf(1), { state: 'running', code: null, signal: null, denial_reason: null })
@@ -88,7 +88,7 @@ test('once its host has spoken of a run, the Request that it runs by stays known
   assert.ok((await again()).get(idOf(1)).requests.includes(hash(0)))
 })
 
-test('another command, or another machine, under the same id is a conflict and changes nothing', async (t) => {
+test('another command or machine under the same ID is a conflict and changes nothing', async (t) => {
   const { runs, path } = await open(t)
   await runs.ask(asked(1))
   const before = await readFile(path, 'utf8')
@@ -97,7 +97,7 @@ test('another command, or another machine, under the same id is a conflict and c
   assert.equal(await readFile(path, 'utf8'), before)
 })
 
-test('what was heard of a run stays, and how it ended is not taken back', async (t) => {
+test('the last reported state of a run is kept, and its result is never replaced by an earlier state', async (t) => {
   const { runs, clock, again } = await open(t)
   await runs.ask(asked(1))
   await runs.record(idOf(1), { state: 'running', code: null, signal: null, denial_reason: null })
@@ -112,7 +112,7 @@ test('what was heard of a run stays, and how it ended is not taken back', async 
   assert.deepEqual([expired.state, expired.code], ['expired', 3])
 })
 
-test('what is forgotten is gone, also from the file, and nothing is known of it any more', async (t) => {
+test('a forgotten run is removed from memory and from the file', async (t) => {
   const { runs, again } = await open(t)
   await runs.ask(asked(1))
   await runs.ask(asked(2))
@@ -123,7 +123,7 @@ test('what is forgotten is gone, also from the file, and nothing is known of it 
     await assert.rejects(gone, refused('unknown_run', /no detached run has the ID [0-9a-f-]{36} /))
 })
 
-test('what cannot be forgotten in the file stays known, in its place', async (t) => {
+test('a run that cannot be removed from the file stays known, at its position', async (t) => {
   const { runs, path, again } = await open(t)
   for (const n of [1, 2, 3]) await runs.ask(asked(n))
   await rename(path, `${path}.away`)
@@ -140,7 +140,7 @@ test('what cannot be forgotten in the file stays known, in its place', async (t)
 
 const NEWS = { state: 'running', code: null, signal: null, denial_reason: null } as const
 
-test('there is room for so many: the oldest that is over makes room, and what goes on is never dropped', async (t) => {
+test('the oldest ended run makes room for a new one, and active runs are never dropped', async (t) => {
   const { path, again } = await open(t)
   const { request, ...first } = asked(0)
   const rows = Array.from({ length: MAX_ASKED_RUNS }, (_, n) => ({
@@ -159,7 +159,7 @@ test('there is room for so many: the oldest that is over makes room, and what go
   assert.throws(() => runs.get(idOf(2)), refused('unknown_run', /./))
   await assert.rejects(runs.ask(asked(10_001)), refused('rate_limited', /x0x runs forget/))
   assert.throws(() => runs.get(idOf(10_001)), refused('unknown_run', /./))
-  // One that is known takes no room.
+  // A run that is already in the list takes no further place.
   await runs.ask(asked(10_000, { request: hash(5) }))
   const first_page = runs.page(null, 3)
   assert.deepEqual([first_page.runs.length, first_page.more], [3, true])
@@ -173,10 +173,10 @@ test('there is room for so many: the oldest that is over makes room, and what go
   assert.equal(new Set(all).size, MAX_ASKED_RUNS)
 })
 
-test('what cannot be written was not asked for', async (t) => {
+test('a run that cannot be written to the file is refused', async (t) => {
   const { runs, path } = await open(t)
   await runs.ask(asked(1))
-  await t.test('another file stands in its place', async () => {
+  await t.test('a file is in place of the directory', async () => {
     const blocked = new DetachedRequestStore({ clock: new ManualClock(), log: silent }, { path: join(path, 'below-a-file.json') })
     await blocked.load()
     await assert.rejects(blocked.ask(asked(2)), refused('bad_runs', /./))
@@ -184,7 +184,7 @@ test('what cannot be written was not asked for', async (t) => {
   assert.deepEqual(ids(runs), [idOf(1)])
 })
 
-test('what was heard is known where it cannot be written, and is in the file with the next that can', async (t) => {
+test('a report that cannot be written is known at once, and reaches the file with the next write', async (t) => {
   const { runs, path, again, said } = await open(t)
   await runs.ask(asked(1))
   await rename(path, `${path}.away`)
@@ -201,7 +201,7 @@ test('what was heard is known where it cannot be written, and is in the file wit
   assert.equal((await again()).get(idOf(1)).state, 'running')
 })
 
-test('a file that cannot be used is said, is thrown by whatever needs it, and stays as it is', async (t) => {
+test('an unusable file is reported, fails each call that needs it, and stays unchanged', async (t) => {
   const { path, clock } = await open(t)
   const row = { request_id: idOf(1) }
   for (const [text, says, mode] of [
@@ -221,7 +221,7 @@ test('a file that cannot be used is said, is thrown by whatever needs it, and st
   }
 })
 
-test('no other value of any field of a row is read as something that it is not', async (t) => {
+test('any other value in a field of a row is either refused or read unchanged', async (t) => {
   const { runs, path } = await open(t)
   await runs.ask(asked(1, { argv_cut: { tokens: 9, bytes: 900, sha256: hash(7) } }))
   await runs.record(idOf(1), { state: 'ended', code: 1, signal: null, denial_reason: null })
@@ -238,7 +238,7 @@ test('no other value of any field of a row is read as something that it is not',
   }
 })
 
-test('a file has at most so many runs, each with an ID of its own, and each run so many requests', () => {
+test('a file has a limit for its runs and for the Requests of each run, and run IDs are unique', () => {
   const { request, ...row } = asked(1)
   const run = { ...row, ...NEWS, heard_at_ms: null, requests: [request] }
   const runs = Array.from({ length: MAX_ASKED_RUNS + 1 }, (_, n) => ({ ...run, request_id: idOf(n) }))

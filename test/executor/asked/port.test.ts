@@ -27,7 +27,7 @@ const asked = (changes: object = {}) => ({
 
 const refused = (code: ErrorCode) => (error: unknown) => error instanceof AppError && error.code === code
 
-test("what one network half asked for is there for the next, also behind the executor's own end", async (t) => {
+test('detached runs that one network process requested are listed for the next one', async (t) => {
   const host = await ExecutorHost.start(t)
   const first = await host.connect()
   const run = asked({ argv: ['x'.repeat(MAX_ARGV_BYTES - 1)] })
@@ -39,7 +39,7 @@ test("what one network half asked for is there for the next, also behind the exe
   const [row, ...others] = await second.client.asked.list()
   assert.deepEqual(others, [])
   assert.deepEqual([row?.request_id, row?.state, row?.requests], [run.request_id, 'running', [hash(2), hash(3)]])
-  // Whoever asks for much does not fill the file with it.
+  // A long argv is cut, so that requests do not fill the file.
   assert.equal(row?.argv.join('').length, MAX_REFUSED_ARGV)
   assert.equal(row?.argv_cut?.bytes, MAX_ARGV_BYTES - 1)
   assert.deepEqual(await second.client.asked.get(run.request_id), row)
@@ -49,7 +49,7 @@ test("what one network half asked for is there for the next, also behind the exe
   assert.deepEqual(await first.client.asked.list(), [])
 })
 
-test('more than one message has are listed, each once', async (t) => {
+test('a list that is longer than one message is returned complete and without duplicates', async (t) => {
   const host = await ExecutorHost.start(t)
   const { client } = await host.connect()
   const ids = Array.from({ length: ASKED_PAGE + 3 }, () => randomUUID())

@@ -33,7 +33,7 @@ const asking = async (
   return { pair, decide, pending }
 }
 
-test('a human is asked of it as of others, is told that it outlives its caller, and may take longer than its caller stays', async (t) => {
+test('a detached run waits for approval without its requester, and the request says that it outlives it', async (t) => {
   const { pair, decide } = await asking(t)
   const { target, info } = await begin(pair, 'quick')
   assert.deepEqual([info.state, info.lifetime_left_ms], ['waiting', null])
@@ -44,7 +44,7 @@ test('a human is asked of it as of others, is told that it outlives its caller, 
   assert.deepEqual([(await attached).outcome?.code, sink.text('stdout')], [0, 'ran\n'])
 })
 
-test('one that was denied while it waited may be asked for again under its ID, also after a restart, and runs once', async (t) => {
+test('a denied detached run may be requested again under its ID, also after a restart, and runs once', async (t) => {
   const { pair, decide, pending } = await asking(t)
   const { target } = await begin(pair, 'quick')
   let known_sha256 = target.request_sha256
@@ -72,7 +72,7 @@ test('one that was denied while it waited may be asked for again under its ID, a
   assert.equal(events.filter((event) => event === 'started').length, 1)
 })
 
-test('an ID that a run in the foreground used after a denial is not told as denied any more', async (t) => {
+test('an ID that a foreground run used after a denial is not reported as denied any more', async (t) => {
   const { pair, decide } = await asking(t)
   const { target } = await begin(pair, 'quick')
   await decide('deny')
@@ -85,7 +85,7 @@ test('an ID that a run in the foreground used after a denial is not told as deni
   await assert.rejects(ask(pair, 'quick', { request_id, known_sha256: target.request_sha256 }), /answers request_id_used/)
 })
 
-test('one that is allowed and whose record cannot be written does not run', async (t) => {
+test('an approved run does not start if its record cannot be written', async (t) => {
   const { pair, decide } = await asking(t)
   const { target } = await begin(pair, 'quick')
   const away = `${directoryOf(pair)}.away`
@@ -98,7 +98,7 @@ test('one that is allowed and whose record cannot be written does not run', asyn
   assert.equal((await pair.responder.events(target.request_id)).includes('started'), false)
 })
 
-test('a reload that takes detach away ends what runs, and leaves what is kept', async (t) => {
+test('a reload that removes detach ends active detached runs and keeps the results of ended ones', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const [over, runs] = [await begin(pair, 'quick'), await begin(pair, 'waits')]
   await untilOver(pair, over.target)
@@ -112,7 +112,7 @@ test('a reload that takes detach away ends what runs, and leaves what is kept', 
   assert.equal((await pair.detached.state(over.target, never())).state, 'ended')
 })
 
-test('no more may be attached than is allowed, and whoever leaves makes room', async (t) => {
+test('the number of attached clients of a run is limited, and a client that leaves frees its place', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   const leaving = new AbortController()
@@ -131,7 +131,7 @@ test('no more may be attached than is allowed, and whoever leaves makes room', a
   assert.equal(await soon(again), true)
 })
 
-test('an operator sees it as one that outlives its caller, and ends it', async (t) => {
+test('an operator sees a detached run marked as such, and can end it', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   const operate = async (operation: 'exec_incoming' | 'exec_incoming_cancel', value: object): Promise<unknown> => {

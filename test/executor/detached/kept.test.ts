@@ -40,13 +40,13 @@ import { ManualClock } from '../../support/manual-clock.ts'
 import { silent } from '../../support/processes.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-/** Of runs that nobody journals. */
+/** For runs that are in no journal. */
 const ALONE = { forgotten: async () => true, neverBegan: async () => exitFrame() }
-/** A run that does not wait for room. */
+/** A program that never waits for room. */
 const writer = { resume: () => undefined, outputLost: () => undefined }
 const SCRIPTS = { waits: 'echo hello; sleep 60', quick: 'echo out; echo err >&2; exit 7' }
 
-/** What was kept there, as a daemon that starts finds it. */
+/** Opens the store of this directory, as a starting daemon does. */
 const opened = async (
   t: TestContext,
   dataDir: string,
@@ -60,7 +60,7 @@ const opened = async (
   return runs
 }
 
-test('its files are its owner’s alone', async (t) => {
+test('the files of a detached run are accessible only to their owner', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   await begin(pair, 'waits')
   const directory = directoryOf(pair)
@@ -70,7 +70,7 @@ test('its files are its owner’s alone', async (t) => {
   for (const name of names) assert.equal((await stat(join(directory, name))).mode & 0o777, 0o600)
 })
 
-test('what ended is kept across a restart of the executor, with its signed end', async (t) => {
+test('an ended run with its signed Exit is kept after a restart of the executor process', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'quick')
   await untilOver(pair, target)
@@ -79,18 +79,18 @@ test('what ended is kept across a restart of the executor, with its signed end',
   const { outcome, info } = await pair.detached.attach(target, 0, sink, never())
   assert.deepEqual([outcome?.code, outcome?.incomplete, sink.text('stdout'), sink.text('stderr')], [7, false, 'out\n', 'err\n'])
   assert.equal(info.state, 'ended')
-  // So is who asks for it once more.
+  // A repeated request for the same run also gets the kept state.
   const { request_id, request_sha256: known_sha256 } = target
   assert.equal((await begin(pair, 'quick', { request_id, known_sha256 })).info.state, 'ended')
 })
 
-test('after a crash it is lost, says so, and what it had written can be read, whole pieces of it', async (t) => {
+test('after a crash a run is lost, and its complete output pieces can be read', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   await soon(async () => (await pair.detached.state(target, never())).bytes_kept === 6)
   await crash(pair, async (directory) => {
     const [name] = (await readdir(directory)).filter((one) => one.endsWith('.out'))
-    // What a torn write leaves.
+    // Bytes of an interrupted write.
     await writeFile(join(directory, name!), Buffer.concat([await readFile(join(directory, name!)), Buffer.from([0x00, 0x09, 1, 2])]))
     await chmod(join(directory, name!), 0o600)
   })
@@ -107,7 +107,7 @@ test('after a crash it is lost, says so, and what it had written can be read, wh
   )
 })
 
-test('zeros at the end of what a machine had written when it lost its power are no output, and no end of who reads it', async (t) => {
+test('zeros that a power loss left at the end of the output are not read as output', async (t) => {
   const pair = await execPair(t, { scripts: { waits: 'echo hello >&2; sleep 60' }, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   await soon(async () => (await pair.detached.state(target, never())).bytes_kept === 6)
@@ -117,7 +117,7 @@ test('zeros at the end of what a machine had written when it lost its power are 
   assert.deepEqual([info.state, info.bytes_kept, sink.text('stderr')], ['lost', 6, 'hello\n'])
 })
 
-test('the record of a run that is over is written when its output is on the disk', async (t) => {
+test('the record of an ended run is written after its output is on disk', async (t) => {
   const runs = await opened(t, await tempDir(t))
   const kept = runs.admit(initOf(1), false)
   assert.ok(typeof kept === 'object')
@@ -131,7 +131,7 @@ test('the record of a run that is over is written when its output is on the disk
   assert.deepEqual([synced.mock.callCount(), states, kept.record.state], [1, ['running'], 'lost'])
 })
 
-test('what cannot be believed at a start is removed, what is another’s stays, and a link is not followed', async (t) => {
+test('a start removes invalid records, keeps foreign files, and follows no symbolic link', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'quick')
   await untilOver(pair, target)
@@ -156,7 +156,7 @@ test('what cannot be believed at a start is removed, what is another’s stays, 
   assert.equal((await pair.detached.state(target, never())).state, 'ended')
 })
 
-/** The output file of its only run. */
+/** The output file of the only run of a pair. */
 const outputOf = async (pair: ExecPair): Promise<string> => {
   const directory = directoryOf(pair)
   return join(
@@ -165,7 +165,7 @@ const outputOf = async (pair: ExecPair): Promise<string> => {
   )
 }
 
-/** It is told so by the answer to its only question. */
+/** Checks that the answer to one query already contains the error. */
 const isTold = async (pair: ExecPair, target: DetachedTarget, from: number): Promise<void> => {
   const asked = pair.channels.length
   const sink = new DetachedMemory()
@@ -176,7 +176,7 @@ const isTold = async (pair: ExecPair, target: DetachedTarget, from: number): Pro
   assert.deepEqual([pair.channels.length - asked, sink.text('stdout')], [1, ''])
 }
 
-test('an output file that became a link, or others may read, or is gone, is not read, which its owner is told at once', async (t) => {
+test('an output file that is a link, readable by others, or missing is refused at once', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'quick')
   const { bytes_kept } = await untilOver(pair, target)
@@ -187,12 +187,12 @@ test('an output file that became a link, or others may read, or is gone, is not 
   for (const from of [0, 2]) await isTold(pair, target, from)
   await symlink('/etc/hostname', out)
   for (const from of [0, 2]) await isTold(pair, target, from)
-  // How it ended is in its record.
+  // The result of the run is in its record.
   const { outcome } = await pair.detached.attach(target, bytes_kept, new DetachedMemory(), never())
   assert.deepEqual([outcome?.code, outcome?.incomplete], [7, false])
 })
 
-test('an output file that became shorter ends who reads it, while its run goes on too, and is not looked at without end', async (t) => {
+test('a shortened output file fails each attach at once, even during the run', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   await soon(async () => (await pair.detached.state(target, never())).bytes_kept > 0)
@@ -201,7 +201,7 @@ test('an output file that became shorter ends who reads it, while its run goes o
   await pair.detached.cancel(target, never())
 })
 
-test('of a run that was refused nothing stays, whatever was still being written of it and whatever its owner asks for then', async (t) => {
+test('a refused run leaves no file or descriptor, even if its output is still being written', async (t) => {
   const dataDir = await tempDir(t)
   const runs = await opened(t, dataDir)
   const kept = runs.admit(initOf(1), false)
@@ -209,7 +209,7 @@ test('of a run that was refused nothing stays, whatever was still being written 
   await kept.open(writer)
   kept.note(new Uint8Array([1]))
   const exit = exitFrame({}, 'spawn_failed')
-  // Its requester is told when its files are gone, so that it may ask again at once.
+  // The requester receives the refusal after the files are gone, so that it may repeat the request at once.
   const told = kept.begun.then(async () => [runs.find(kept.name), await readdir(join(dataDir, 'detached'))])
   await kept.finish(exit)
   assert.deepEqual(await told, [null, []])
@@ -228,7 +228,7 @@ for (const [title, began] of [
   ['waited', (kept: DetachedRunRecord) => kept.waiting()],
   ['ran', (kept: DetachedRunRecord) => kept.started(1_000)],
 ] as const)
-  test(`a run that ${title} is kept, however it ends`, async (t) => {
+  test(`a run that ${title} is kept with any result`, async (t) => {
     const dataDir = await tempDir(t)
     const runs = await opened(t, dataDir)
     const kept = runs.admit(initOf(1), title === 'waited')
@@ -240,20 +240,20 @@ for (const [title, began] of [
     assert.equal((await readdir(join(dataDir, 'detached'))).length, 2)
   })
 
-test('a directory that others may enter keeps the executor from starting', async (t) => {
+test('a directory that others may enter prevents the start of the executor process', async (t) => {
   const dir = await tempDir(t)
   await mkdir(join(dir, 'detached'), { mode: 0o755 })
   const runs = new DetachedRunStore({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir: dir })
   await assert.rejects(runs.load(), (error) => isAppError(error, 'loose_permissions'))
 })
 
-/** The name of no run. */
+/** A name that belongs to no run. */
 const OTHER = 'c'.repeat(64)
 
-test('what a start cannot remove keeps no executor from starting, and is said', async (t) => {
+test('files that a start cannot remove are logged and do not prevent it', async (t) => {
   const dir = await tempDir(t)
   const names = [`${'a'.repeat(64)}.run`, `${'b'.repeat(64)}.out`]
-  // Which cannot be removed as a file is.
+  // A directory cannot be removed in the way of a file.
   for (const name of [...names, `${OTHER}.out`]) await mkdir(join(dir, 'detached', name), { recursive: true, mode: 0o700 })
   const nothing = { file_bytes: 0, stdout_kept: 0, stderr_kept: 0, dropped: 0, ended_at_ms: null, notes: [], exit: null }
   const record = detachedRecord.encode({ version: 1, ...initOf(1), state: 'running', ...nothing })
@@ -265,7 +265,7 @@ test('what a start cannot remove keeps no executor from starting, and is said', 
   assert.ok(said.some((text) => text.includes('could not be removed')))
 })
 
-test('a name that is taken by a link keeps the run from starting', async (t) => {
+test('a symbolic link at the name of the output file prevents the run', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const request_id = '0192d3a0-1111-7222-8333-444455556666'
   const { own } = pair.requester
@@ -291,7 +291,7 @@ const initOf = (n: number, keep_bytes = 10, agent_id = AGENT) => ({
   keep_bytes,
 })
 
-test('how many are kept and how much they may hold is bounded, of one agent and of all', async (t) => {
+test('the number of kept runs and their reserved bytes are limited per agent and in total', async (t) => {
   const runs = await opened(t, await tempDir(t))
   for (let n = 0; n < MAX_DETACHED_PER_AGENT; n += 1) assert.equal(typeof runs.admit(initOf(n), false), 'object')
   assert.match(String(runs.admit(initOf(999), false)), /keeps 256 detached runs of this agent/)
@@ -308,7 +308,7 @@ test('how many are kept and how much they may hold is bounded, of one agent and 
 
 const agentOf = (n: number): string => n.toString(16).padStart(64, '0')
 
-test('however many agents keep all runs that they may, a late agent keeps its least, and no more', async (t) => {
+test('an agent can keep its minimum of runs even if other agents keep all that they may', async (t) => {
   const runs = await opened(t, await tempDir(t))
   const held = Array.from({ length: 40 }, (_, agent) => {
     let count = 0
@@ -321,7 +321,7 @@ test('however many agents keep all runs that they may, a late agent keeps its le
   assert.match(String(runs.admit(initOf(999, 0), false)), /4 detached runs of this agent, of \d+/)
 })
 
-test('however many agents keep all bytes that they may, a late agent keeps its least, and no more', async (t) => {
+test('an agent can keep its minimum of bytes even if other agents keep all that they may', async (t) => {
   const runs = await opened(t, await tempDir(t))
   const [least, smallest] = [LEAST_DETACHED_BYTES_PER_AGENT, LEAST_DETACHED_BYTES_PER_AGENT / 4]
   const held = Array.from({ length: 8 }, (_, agent) => {
@@ -337,7 +337,7 @@ test('however many agents keep all bytes that they may, a late agent keeps its l
   assert.match(String(runs.admit(initOf(2, 1), false)), /already reserve \d+ bytes on this machine, of \d+/)
 })
 
-test('what one holds is what is in its file, heads of single bytes too, and while it goes on what may come', async (t) => {
+test('an active run reserves its limit plus frame heads, and an ended run counts its file size', async (t) => {
   const runs = new DetachedRunStore({ clock: new ManualClock(), log: silent, ...ALONE }, { dataDir: await tempDir(t) })
   t.after(() => runs.stop())
   const kept = runs.admit(initOf(1, 100), false)
@@ -353,7 +353,7 @@ test('what one holds is what is in its file, heads of single bytes too, and whil
   assert.equal(kept.heldBytes, 0)
 })
 
-test('what is over is forgotten after a day, and not before that is journalled, and its id seven days later', async (t) => {
+test('an ended run is forgotten after a day, once this is logged, and its ID seven days later', async (t) => {
   const clock = new ManualClock()
   const dataDir = await tempDir(t)
   const forgotten: string[] = []
@@ -375,7 +375,7 @@ test('what is over is forgotten after a day, and not before that is journalled, 
   clock.hold(DETACHED_KEPT_MS - 1)
   assert.equal((await open()).find(name)?.record.state, 'lost')
   clock.hold(1)
-  // What the journal cannot take does not happen, however late it is.
+  // A run is not forgotten before the journal has the line, however late that is.
   writable = false
   assert.equal((await open()).find(name)?.record.state, 'lost')
   clock.jump(DETACHED_REMEMBERED_MS)
@@ -388,7 +388,7 @@ test('what is over is forgotten after a day, and not before that is journalled, 
     [forgotten, (await readdir(join(dataDir, 'detached'))).map((file) => file.slice(64))],
     [[kept.record.request_id], ['.run']],
   )
-  // As a crash before it was removed leaves it.
+  // A crash before the removal of the output leaves this file.
   await writeFile(join(dataDir, 'detached', `${name}.out`), 'x', { mode: 0o600 })
   await open()
   assert.deepEqual(await readdir(join(dataDir, 'detached')), [`${name}.run`])
@@ -397,7 +397,7 @@ test('what is over is forgotten after a day, and not before that is journalled, 
   assert.deepEqual(await readdir(join(dataDir, 'detached')), [])
 })
 
-test('a clock that is set while the executor lives takes nothing from what is kept, and keeps nothing for longer', async (t) => {
+test('a clock that is set while the executor process runs does not change how long runs are kept', async (t) => {
   for (const ms of [2 * DETACHED_KEPT_MS, -2 * DETACHED_KEPT_MS]) {
     const clock = new ManualClock()
     const dataDir = await tempDir(t)
@@ -405,7 +405,7 @@ test('a clock that is set while the executor lives takes nothing from what is ke
     assert.ok(typeof ended === 'object')
     await ended.open(writer)
     await ended.finish(null)
-    // One that ended before this life, and one that ends in it.
+    // One run ended before this start, and one ends after it.
     const runs = await opened(t, dataDir, { clock })
     const kept = runs.admit(initOf(2), false)
     assert.ok(typeof kept === 'object')
@@ -426,7 +426,7 @@ test('a clock that is set while the executor lives takes nothing from what is ke
   }
 })
 
-test('one that waited never began and one that was allowed is lost, whatever its executor had time to do', async (t) => {
+test('after a crash, a waiting run never began and an approved one is lost', async (t) => {
   const dataDir = await tempDir(t)
   const open = async () => opened(t, dataDir)
   const runs = await open()
@@ -451,7 +451,7 @@ test('one that waited never began and one that was allowed is lost, whatever its
   for (const kept of [waiting, allowed]) await kept!.finish(null)
 })
 
-test('a record is what was written, and any other bytes are refused', () => {
+test('a truncated record is refused', () => {
   const nothing = { ended_at_ms: null, file_bytes: 0, stdout_kept: 0, stderr_kept: 0, dropped: 0, notes: [], exit: null }
   const bytes = detachedRecord.encode({ version: 1, ...initOf(1), state: 'running', ...nothing })
   assert.equal(detachedRecord.decode(bytes).state, 'running')
@@ -462,7 +462,7 @@ test('a record is what was written, and any other bytes are refused', () => {
     )
 })
 
-test('one whose output cannot be removed keeps no other from being forgotten, is journalled once, and goes when it can', async (t) => {
+test('a run whose output cannot be removed is logged once, blocks no other, and is removed later', async (t) => {
   const clock = new ManualClock()
   const dataDir = await tempDir(t)
   const forgotten: string[] = []
@@ -479,7 +479,7 @@ test('one whose output cannot be removed keeps no other from being forgotten, is
   await rm(output)
   await mkdir(output)
   clock.hold(DETACHED_KEPT_MS)
-  // The next look is set when the one before is done.
+  // The next check is scheduled when the previous one is complete.
   const look = async (): Promise<void> => {
     await soon(() => clock.pending > 0)
     await clock.advance(60_000)
@@ -496,7 +496,7 @@ test('one whose output cannot be removed keeps no other from being forgotten, is
   assert.deepEqual(forgotten, [stuck.record.request_id, other.record.request_id])
 })
 
-test('of what was forgotten when its record could not be written, the next start knows that it is', async (t) => {
+test('a start recognises a forgotten run whose record could not be updated', async (t) => {
   const dataDir = await tempDir(t)
   const open = async () => opened(t, dataDir)
   const kept = (await open()).admit(initOf(1), false)
@@ -508,7 +508,7 @@ test('of what was forgotten when its record could not be written, the next start
   for (let start = 1; start <= 2; start += 1) assert.equal((await open()).find(kept.name)?.record.state, 'expired')
 })
 
-test('whoever asks how it ended has nothing read that is before its end', async (t) => {
+test('a query for the result of a run reads no output before its end', async (t) => {
   const dataDir = await tempDir(t)
   const open = async () => opened(t, dataDir)
   const kept = (await open()).admit(initOf(1, 100), false)
@@ -517,7 +517,7 @@ test('whoever asks how it ended has nothing read that is before its end', async 
   for (const stream of ['stdout', 'stderr'] as const) kept.push(stream, Buffer.from('12345'))
   kept.started(1_000)
   await kept.finish(exitFrame({ stdout: 5, stderr: 5 }))
-  // As a start finds it, which has no index of its places.
+  // A store that was just opened has no index of offsets yet.
   const found = (await open()).find(kept.name)!
   for (const [from, file] of [
     [10, 14],
@@ -530,7 +530,7 @@ test('whoever asks how it ended has nothing read that is before its end', async 
   }
 })
 
-test('of too many ids of runs that are forgotten, those of the agent that has most go, and nobody else’s', async (t) => {
+test('if too many forgotten IDs are remembered, the agent with the most loses its oldest', async (t) => {
   const [few, many] = ['c1'.repeat(32), 'c2'.repeat(32)] as const
   const dataDir = await tempDir(t)
   const clock = new ManualClock()
@@ -553,7 +553,7 @@ test('of too many ids of runs that are forgotten, those of the agent that has mo
   )
 })
 
-test('a stop ends it and keeps its end', async (t) => {
+test('a stop of the daemon ends a detached run and keeps its result', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   const sink = new DetachedMemory()

@@ -26,7 +26,7 @@ interface Read {
   readonly all: Buffer
 }
 
-/** All output from this byte on, each piece within a frame. */
+/** All output from this byte on, in pieces that fit in a frame. */
 const readFrom = async (path: string, spool: Spool, from: number): Promise<Read> => {
   const end = spool.written.file
   const reader = new SpoolReader(path, { place: spool.index.before(from) })
@@ -46,7 +46,7 @@ const readFrom = async (path: string, spool: Spool, from: number): Promise<Read>
   }
 }
 
-test('whatever was pushed is read from any byte on, in its order and by its streams', async (t) => {
+test('output can be read from any byte on, in order and by stream', async (t) => {
   const directory = await tempDir(t)
   let n = 0
   const pieces = fc.array(
@@ -77,7 +77,7 @@ test('whatever was pushed is read from any byte on, in its order and by its stre
   )
 })
 
-test('a file of any bytes is read without harm, as far as it has whole pieces', async (t) => {
+test('a file with arbitrary bytes is read safely up to its last complete piece', async (t) => {
   const path = join(await tempDir(t), 'any')
   await fc.assert(
     fc.asyncProperty(fc.uint8Array({ maxLength: 2_000 }), async (bytes) => {
@@ -91,7 +91,7 @@ test('a file of any bytes is read without harm, as far as it has whole pieces', 
   )
 })
 
-test('who attaches late to what nobody here has written reads all that is before once, and stops where nobody waits for it', async (t) => {
+test('a late reader scans a file without index once, and stops if its client leaves', async (t) => {
   const path = join(await tempDir(t), 'out')
   const spool = await Spool.create(path, quiet)
   for (let at = 0; at < 60; at += 1) spool.push(at % 2 === 0 ? 'stdout' : 'stderr', Buffer.alloc(30_000, at))
@@ -110,7 +110,7 @@ test('who attaches late to what nobody here has written reads all that is before
   }
 })
 
-test('a disk that does not keep up makes the program wait, and says when there is room', async (t) => {
+test('a slow disk pauses the program until there is room', async (t) => {
   const room = Promise.withResolvers<void>()
   const spool = await Spool.create(join(await tempDir(t), 'out'), { ...quiet, onRoom: () => room.resolve() })
   const most = MAX_SPOOL_QUEUE - 2 * FRAME_COST
@@ -121,7 +121,7 @@ test('a disk that does not keep up makes the program wait, and says when there i
   assert.equal(keptBefore(spool.written), most)
 })
 
-test('single bytes count with what each takes in memory, so that a flood of them waits for the disk as well', async (t) => {
+test('single bytes count with their memory use, so that a flood of them also waits for the disk', async (t) => {
   const spool = await Spool.create(join(await tempDir(t), 'out'), quiet)
   let pushed = 1
   while (spool.push(pushed % 2 === 0 ? 'stdout' : 'stderr', Buffer.alloc(1))) pushed += 1
@@ -130,7 +130,7 @@ test('single bytes count with what each takes in memory, so that a flood of them
   assert.equal(keptBefore(spool.written), pushed)
 })
 
-test('a disk that is full costs the output from there on, which is counted, and not the run', async (t) => {
+test('a full disk drops the later output, which is counted, but does not end the run', async (t) => {
   const disk = await smallDisk(t, 512)
   if (disk === null) return t.skip(NO_DISK)
   const runs = new DetachedRunStore(

@@ -35,16 +35,16 @@ const m1Of = (peer: Party, fields: Partial<LinkM1> = {}): Uint8Array =>
   })
 
 interface Tricks {
-  /** The machine that the network half names when M1 arrives. */
+  /** The machine that the network process names when M1 arrives. */
   machine?: string
   agentSignature?: (right: Uint8Array, executors: Uint8Array) => Uint8Array
   machineSignature?: (right: Uint8Array) => Uint8Array
-  /** What the initiator signs as M1. */
+  /** The bytes that the initiator signs in place of M1. */
   signedM1?: (m1: Uint8Array) => Uint8Array
   m2?: (m2: Uint8Array) => Uint8Array
 }
 
-/** A peer begins a link; answers what link_finish said. */
+/** A peer starts a link. Returns the answer of link_finish. */
 const begin = async (network: FakeNetwork, peer: Party, tricks: Tricks = {}): Promise<unknown> => {
   const machine = tricks.machine ?? peer.machine.machineId
   const m1 = m1Of(peer)
@@ -67,7 +67,7 @@ const begin = async (network: FakeNetwork, peer: Party, tricks: Tricks = {}): Pr
   return network.client.linkFinish({ handle, m2, m3 })
 }
 
-test('both sides of a link: the peer begins, or we do', async (t) => {
+test('a link can be started by the peer or by this daemon', async (t) => {
   const { host, network, peer } = await setUp(t)
   const first = await network.link(peer)
   const second = await network.linkOut(peer)
@@ -77,7 +77,7 @@ test('both sides of a link: the peer begins, or we do', async (t) => {
   assert.equal((await network.link(peer)).decision, 'accept')
 })
 
-test('a peer that begins cannot lie about machine, keys, bytes or role', async (t) => {
+test('a link is refused if the initiator gives a false machine, signature, message or role', async (t) => {
   const { network, peer } = await setUp(t)
   const other = newParty()
   const tricks: Tricks[] = [
@@ -92,7 +92,7 @@ test('a peer that begins cannot lie about machine, keys, bytes or role', async (
   await begin(network, peer)
 })
 
-test('a peer that answers cannot lie about machine, keys, bytes or role', async (t) => {
+test('a link is refused if the responder gives a false machine, signature, message or role', async (t) => {
   const { network, peer } = await setUp(t)
   const { machineId: machine_initiator } = network.client.identity
   const answer = async (change: {
@@ -135,7 +135,7 @@ test('a peer that answers cannot lie about machine, keys, bytes or role', async 
   await answer({})
 })
 
-test('a handshake with our own machine key, or with no first message, is refused at once', async (t) => {
+test('a handshake with the machine ID of this daemon or without a valid first message is refused', async (t) => {
   const { host, network, peer } = await setUp(t)
   const kem_ciphertext = randomBytes(KEM_CIPHERTEXT_BYTES)
   const peer_machine = peer.machine.machineId
@@ -145,7 +145,7 @@ test('a handshake with our own machine key, or with no first message, is refused
   )
 })
 
-test('a handshake has one try, in its own role', async (t) => {
+test('a handshake has one attempt, in its own role', async (t) => {
   const { network, peer } = await setUp(t)
   const conflict = (error: unknown): boolean => isAppError(error, 'conflict')
   const { handle } = await network.client.linkOpen({
@@ -164,7 +164,7 @@ test('a handshake has one try, in its own role', async (t) => {
   await assert.rejects(network.client.linkConfirm({ handle: second.handle, m2: some }), conflict)
 })
 
-test('handshakes are bounded; forgotten ones make room when their time is over', async (t) => {
+test('handshakes are limited, and expired ones make room', async (t) => {
   const clock = new ManualClock()
   const host = await ExecutorHost.start(t, { clock })
   const network = await host.connect()
@@ -176,7 +176,7 @@ test('handshakes are bounded; forgotten ones make room when their time is over',
   await open()
 })
 
-test('a change of trust is told at once, with the runs that it costs ended first', async (t) => {
+test('a trust change is reported at once, after the affected runs were ended', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; exec sleep 60' } })
   const other = await network.link(newParty())
   const run = await link.ask([host.program('waits')])
@@ -193,7 +193,7 @@ test('a change of trust is told at once, with the runs that it costs ended first
   assert.equal(await (await link.ask([host.program('waits')])).denial(), 'trust_rejected')
 })
 
-test('taking the last pin of a trusted contact away ends its runs', async (t) => {
+test('the removal of the last pin of a trusted contact ends its runs', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; exec sleep 60' } })
   const run = await link.ask([host.program('waits')])
   await run.frame('stdout')
@@ -202,7 +202,7 @@ test('taking the last pin of a trusted contact away ends its runs', async (t) =>
   assert.deepEqual(run.warnings(), ['access_revoked'])
 })
 
-test('links of one agent are bounded over all of its machines, and leave room for other agents', async (t) => {
+test('links of one agent are limited over all its machines and leave room for other agents', async (t) => {
   const host = await ExecutorHost.start(t)
   const network = await host.connect()
   const { signer } = newParty()

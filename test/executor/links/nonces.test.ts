@@ -5,7 +5,7 @@ import { newLife, Nonces } from '../../../src/executor/links/nonces.ts'
 import { randomBytes } from '../../../src/identity/hash.ts'
 import { MAX_NONCES_PER_PEER } from '../../../src/protocol/limits/wire.ts'
 
-test('a nonce is good once, for the pair it was given to', () => {
+test('a nonce is valid once, only for the pair that received it', () => {
   const nonces = new Nonces({ life: newLife() })
   const [nonce] = nonces.mint('a', 1)
   assert.equal(nonces.consume('b', nonce!), false)
@@ -14,7 +14,7 @@ test('a nonce is good once, for the pair it was given to', () => {
   assert.equal(nonces.consume('a', randomBytes(32)), false)
 })
 
-test('a pair holds no more nonces than the limit: its oldest become void, and nobody else is touched', () => {
+test('if a pair gets more nonces than the limit, only its own oldest ones become void', () => {
   const nonces = new Nonces({ life: newLife() })
   const [other] = nonces.mint('b', 1)
   const first = nonces.mint('a', MAX_NONCES_PER_PEER)

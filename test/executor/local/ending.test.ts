@@ -38,7 +38,7 @@ const running = async (host: LocalHost, session: string, name: keyof typeof SCRI
 const causes = (lines: readonly JournalLine[]): string[] =>
   lines.flatMap((line) => (line.event === 'warning' && line.kind !== 'descendants_may_survive' ? [line.kind] : []))
 
-/** No program runs, no line is missing, and every session that was opened is closed. */
+/** Checks that each run has its log lines, each opened session is closed, and the audit log verifies. */
 const isQuiet = async (host: LocalHost): Promise<void> => {
   const lines = await host.lines()
   const count = (event: string): number => lines.filter((line) => line.event === event).length
@@ -49,7 +49,7 @@ const isQuiet = async (host: LocalHost): Promise<void> => {
   assert.equal((await verifyJournal([host.journalPath!])).ok, true)
 }
 
-test('a session that is closed ends its programs, whole trees, and says how many there were', linuxOnly, async (t) => {
+test('closing a session ends its process trees and returns the number of its runs', linuxOnly, async (t) => {
   const { host } = await hostWith(t)
   const [session, other] = [await host.open(), await host.open()]
   const [waits, tree, theirs] = [
@@ -66,7 +66,7 @@ test('a session that is closed ends its programs, whole trees, and says how many
   await isQuiet(host)
 })
 
-test('a session that is being closed takes no command and no file', async (t) => {
+test('a session that is closing accepts no command and no file call', async (t) => {
   const { host, clock } = await hostWith(t)
   const session = await host.open()
   const run = await running(host, session, 'deaf')
@@ -79,8 +79,8 @@ test('a session that is being closed takes no command and no file', async (t) =>
   await isQuiet(host)
 })
 
-test('a session that is closed in the very moment in which its command is permitted leaves nothing of it', linuxOnly, async (t) => {
-  /** Told when the policy is asked for the environment of a command: the permit comes next. */
+test('a session that closes while its command is being permitted leaves no program', linuxOnly, async (t) => {
+  /** Called when policy reads the environment of a command, just before the permit. */
   let onPermit: (() => void) | null = null
   const amend = (policy: LocalPolicy): LocalPolicy =>
     Object.defineProperty({ ...policy }, 'env', {
@@ -103,7 +103,7 @@ test('a session that is closed in the very moment in which its command is permit
   assert.ok(await soon(() => over), 'its program runs on although the session is closed')
 })
 
-test('an engine that stops ends every program of every session, and tells why', linuxOnly, async (t) => {
+test('an engine that stops ends every program of every session with the reason', linuxOnly, async (t) => {
   const { host, clock } = await hostWith(t)
   const runs = [
     await running(host, await host.open(), 'waits'),
@@ -125,7 +125,7 @@ test('an engine that stops ends every program of every session, and tells why', 
   await isQuiet(host)
 })
 
-test('a command that was cancelled before it began never runs', async (t) => {
+test('a command that is cancelled before its start never runs', async (t) => {
   const { host } = await hostWith(t)
   const session = await host.open()
   const run = await host.run(session, [host.program('waits')])
@@ -136,7 +136,7 @@ test('a command that was cancelled before it began never runs', async (t) => {
   assert.equal(await host.close(session), 0)
 })
 
-test('a program whose output nobody reads ends with the engine as well', linuxOnly, async (t) => {
+test('a program whose output is never read ends with the engine', linuxOnly, async (t) => {
   const { host } = await hostWith(t, { limits: 'max_output_bytes = 1000000000' })
   const session = await host.open()
   const seen = Promise.withResolvers<number>()

@@ -12,7 +12,7 @@ type FileMethod = FileCall['method']
 
 const bytes = (text: string): Buffer => Buffer.from(text)
 
-/** One call of each kind, on a path. */
+/** One call of each kind on a path. */
 const CALLS: { readonly [M in FileMethod]: (path: string) => object } = {
   'fs.read': (path) => ({ path, offset: 0, length: null }),
   'fs.write': (path) => ({ path, mode: 'replace', mkdir_parents: false, atomic: true, expected_mtime: null, data: bytes('old') }),
@@ -39,7 +39,7 @@ const hostWith = async (t: TestContext, opening: Opening = {}, options: LocalHos
 const pathFor = (method: FileMethod): string => (ON_DIRECTORIES.includes(method) ? 'dir' : 'file')
 
 for (const method of methods)
-  test(`${method} is answered, and has its line before`, async (t) => {
+  test(`${method} is answered, and its line is in the audit log`, async (t) => {
     const { host, session, call } = await hostWith(t)
     const { result } = await call(method, pathFor(method))
     assert.equal(typeof result, 'object')
@@ -58,7 +58,7 @@ for (const method of methods)
     })
   })
 
-test('every path that a patch changes has its line before', async (t) => {
+test('a patch has an audit log line for every path that it changes', async (t) => {
   const { host, call } = await hostWith(t)
   const patch = ['*** Add File: new', '+x', `*** Update File: ${host.root}/file`, '*** Move to: dir/moved', '*** Delete File: dir/gone']
   await writeFile(join(host.root, 'dir/gone'), '')
@@ -72,7 +72,7 @@ test('every path that a patch changes has its line before', async (t) => {
   )
 })
 
-test('what is outside the roots is refused to every method, and what was tried is in the journal', async (t) => {
+test('every method refuses paths outside the roots, and the attempt is in the audit log', async (t) => {
   const { host, call } = await hostWith(t)
   await mkdir(join(host.dir, 'app2'))
   await writeFile(join(host.dir, 'app2/file'), 'theirs')
@@ -89,7 +89,7 @@ test('what is outside the roots is refused to every method, and what was tried i
   assert.equal(refusals.length, methods.length * paths.length - 1)
 })
 
-test('a patch is refused as a whole where one of its files is outside, whatever its own path is', async (t) => {
+test('a patch with one file outside the roots is refused as a whole', async (t) => {
   const { host, call } = await hostWith(t)
   const before = await everythingIn(host.root)
   const outside = ['../x', '/etc/x', 'dir/../../x', `${host.root}2/x`]
@@ -106,14 +106,14 @@ test('a patch is refused as a whole where one of its files is outside, whatever 
   assert.equal(await readFile(join(host.root, 'file'), 'utf8'), 'old')
 })
 
-test('a read gives out no more than the session may, and a session may ask for less', async (t) => {
+test('a read returns at most the limit of its session, and a session cannot ask for a higher limit', async (t) => {
   const { host, call } = await hostWith(t, { limits: { max_file_read_bytes: 2 } })
   const { result, data } = await call('fs.read', 'file')
   assert.deepEqual([Buffer.from(data).toString(), (result as { truncated: boolean }).truncated], ['ol', true])
   await refuses(host.open({ limits: { max_file_read_bytes: 1_048_577 } }), 'resource_limit')
 })
 
-test('content of a text that is no UTF-8 is refused, and nothing is changed', async (t) => {
+test('text arguments that are not UTF-8 are refused without a change', async (t) => {
   const { host, call } = await hostWith(t)
   const wrong = Buffer.from([0xff, 0xfe])
   await refuses(call('fs.edit', 'file', { old_string: wrong }), 'bad_request')
@@ -122,7 +122,7 @@ test('content of a text that is no UTF-8 is refused, and nothing is changed', as
   assert.equal(await readFile(join(host.root, 'file'), 'utf8'), 'old')
 })
 
-test('what was asked of files and not done has a line that says why', async (t) => {
+test('a failed file call has an audit log line with the reason', async (t) => {
   const { host, call } = await hostWith(t)
   await refuses(call('fs.write', './dir/../file', { mode: 'create' }), 'conflict')
   await refuses(call('fs.edit', 'file', { old_string: bytes('not there') }), 'conflict')
@@ -143,13 +143,13 @@ test('what was asked of files and not done has a line that says why', async (t) 
 
 for (const method of methods) {
   const isLook = method === 'fs.read' || method === 'fs.stat'
-  test(`${method} ${isLook ? 'needs one place of its session' : 'waits for as many places of its session as a patch needs'}`, async (t) => {
+  test(`${method} ${isLook ? 'needs one file slot of its session' : 'waits for as many file slots of its session as a patch needs'}`, async (t) => {
     const { host, session, call } = await hostWith(t)
     const other = await host.open()
     const over = Promise.withResolvers<void>()
     const holding = host.engine.session(session).aboutFiles(MAX_FILE_PLACES - FILE_LOOK_PLACES, () => over.promise)
     const asked = call(method, pathFor(method))
-    // Its line stands before that of this one, where it did not have to wait.
+    // The line of this call would come after that of the first call if the first call had not waited.
     await call('fs.read', 'file', { session: other })
     const begun = (await host.lines()).filter((line) => 'path' in line && 'session_id' in line && line.session_id === session)
     assert.equal(begun.length, isLook ? 1 : 0)

@@ -18,7 +18,7 @@ const write = (host: LocalHost, session: string, path: string, data: Uint8Array 
 const read = (host: LocalHost, session: string, path: string): Promise<FileAnswer> =>
   host.executor.file({ method: 'fs.read', session, path, offset: 0, length: null })
 
-/** Nothing may be done for which there is no line. */
+/** Checks that calls that cannot be logged are refused. */
 const isRefused = async (host: LocalHost, session: string): Promise<void> => {
   const run = await host.run(session, ['touch', 'ran'])
   const { denial_reason, code } = await run.outcome()
@@ -40,7 +40,7 @@ const works = async (host: LocalHost, session: string): Promise<void> => {
   await host.close(await host.open())
 }
 
-test('with a directory in place of the journal nothing is done, until the journal is there again', async (t) => {
+test('with a directory in place of the audit log all calls are refused until it is gone', async (t) => {
   const host = await LocalHost.start(t)
   await writeFile(join(host.root, 'file'), 'as it was')
   const session = await host.open()
@@ -54,7 +54,7 @@ test('with a directory in place of the journal nothing is done, until the journa
   assert.deepEqual([report.ok, report.chains], [true, 1])
 })
 
-test('a program that runs while the journal is lost still ends, and is told', async (t) => {
+test('a program that runs while the audit log is lost still ends and reports its result', async (t) => {
   const host = await LocalHost.start(t)
   const session = await host.open()
   const run = await host.run(session, ['cat'], { input: true })
@@ -65,14 +65,14 @@ test('a program that runs while the journal is lost still ends, and is told', as
   assert.equal(await host.close(session), 0)
 })
 
-test('without a journal everything is done and nothing written', async (t) => {
+test('without an audit log all calls work and no line is written', async (t) => {
   const host = await LocalHost.start(t, { journalPath: null })
   await writeFile(join(host.root, 'file'), 'as it was')
   await works(host, await host.open())
   assert.equal(existsSync(join(host.dir, 'log')), false)
 })
 
-test('a command is on disk before it begins, and its end before it is told', async (t) => {
+test('the request is on disk before the command starts', async (t) => {
   const host = await LocalHost.start(t)
   const session = await host.open()
   const run = await host.run(session, ['grep', '-c', 'a-word-of-its-own', host.journalPath!])
@@ -82,7 +82,7 @@ test('a command is on disk before it begins, and its end before it is told', asy
   assert.deepEqual(events, ['request', 'started', 'exit'])
 })
 
-test('the lines of a run say what ran, as what, where, and how it ended', async (t) => {
+test('the lines of a run say which program ran, with which identity, where, and its result', async (t) => {
   const host = await LocalHost.start(t, { security: 'allow_env = ["CI"]', rules: ruleText('allow_commands', ['sh'], 'any') })
   const session = await host.open()
   const argv = ['sh', '-c', 'cat >/dev/null; echo out; echo error >&2; exit 3']
@@ -116,7 +116,7 @@ test('the lines of a run say what ran, as what, where, and how it ended', async 
 const SECRET = 'hunter2-correct-horse'
 const bytes = Buffer.from(SECRET)
 
-test('no secret is in the journal: no value, no input, no output, no content of a file', async (t) => {
+test('the audit log contains no variable value, input, output or file content', async (t) => {
   const host = await LocalHost.start(t, { security: 'allow_env = ["TOKEN"]' })
   await writeFile(join(host.root, 'file'), SECRET)
   const session = await host.open()
@@ -152,7 +152,7 @@ test('no secret is in the journal: no value, no input, no output, no content of 
   assert.equal((await host.journalText()).includes(SECRET), false)
 })
 
-test('a session that could not be written down takes no place', async (t) => {
+test('a session that cannot be logged takes no place', async (t) => {
   const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 1' })
   const directory = dirname(host.journalPath!)
   await rm(directory, { recursive: true })

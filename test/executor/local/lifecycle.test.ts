@@ -14,7 +14,7 @@ import type { RunPart } from '../../../src/protocol/api/run-events.ts'
 import { ruleText } from '../../support/local-policy.ts'
 import { LocalHost, soon } from '../../support/local-engine.ts'
 
-/** What one session is told. */
+/** Run events that one session receives. */
 class Heard {
   readonly facts: LifecycleFacts[] = []
   readonly told = (facts: LifecycleFacts): void => {
@@ -23,13 +23,13 @@ class Heard {
     this.facts.push(facts)
   }
 
-  /** Without the ids of runs. */
+  /** The texts of the events, without run IDs. */
   get texts(): string[] {
     return this.facts.map((facts) => lifecycleText(lifecycleEvent(facts, { n: 1, ts: '' })).replace(facts.run_id, 'ID'))
   }
 }
 
-test('O14: whoever opened a session is told of its runs: started, finished with the code and the end of the output', async (t) => {
+test('O14: a session receives the start and the finish of its run, with the code and the end of the output', async (t) => {
   const host = await LocalHost.start(t, { scripts: { hello: 'echo out; echo err >&2; exit 3' } })
   const heard = new Heard()
   const session = await host.open({ told: heard.told, client_name: 'reviewer' })
@@ -42,7 +42,7 @@ test('O14: whoever opened a session is told of its runs: started, finished with 
   assert.deepEqual([...finished!.tail!].toSorted(), [...'out\nerr\n'].toSorted())
 })
 
-test('a signal, a program that cannot start and a refusal are told as what they are', async (t) => {
+test('a signal, a missing program and a refusal have their own events', async (t) => {
   const host = await LocalHost.start(t, { scripts: { dies: 'kill -9 $$' }, rules: ruleText('deny_commands', ['false']) })
   const heard = new Heard()
   const session = await host.open({ told: heard.told })
@@ -57,7 +57,7 @@ test('a signal, a program that cannot start and a refusal are told as what they 
   assert.equal(new Set(heard.facts.map(({ run_id }) => run_id)).size, 3)
 })
 
-test('B28: a session is told of its own runs and of no other, also under the same label', async (t) => {
+test('B28: a session receives no events of other sessions, even under the same label', async (t) => {
   const host = await LocalHost.start(t, { scripts: { secret: 'echo secret' } })
   const [mine, other] = [new Heard(), new Heard()]
   const session = await host.open({ told: mine.told, client_name: 'same' })
@@ -69,7 +69,7 @@ test('B28: a session is told of its own runs and of no other, also under the sam
   assert.ok(mine.facts.every((facts) => facts.session === session))
 })
 
-test('those who watch over the host hear of every run, numbered', async (t) => {
+test('approval clients receive numbered events of every run on the host', async (t) => {
   const events: LifecycleEvent[] = []
   const host = await LocalHost.start(t, {
     scripts: { hello: 'echo hello' },
@@ -88,7 +88,7 @@ test('those who watch over the host hear of every run, numbered', async (t) => {
   for (const event of events) assert.equal(lifecycleProblem(event), null)
 })
 
-test('a target that waits for its human, runs, denies or is lost is told by the name that was asked for', async (t) => {
+test('runs on a target that wait, run, are denied or are lost have events with the requested name', async (t) => {
   const ids = { request_id: 'r', agent_id: 'a'.repeat(64), machine_id: 'b'.repeat(64) }
   const exit = {
     type: 'exit',
@@ -145,7 +145,7 @@ test('a target that waits for its human, runs, denies or is lost is told by the 
   assert.deepEqual([heard.facts[0]?.expires_in_ms, heard.facts[2]?.tail], [5_000, 'out'])
 })
 
-test('those who follow a run see what it writes while it goes on, nobody is told who follows none, and whoever asked for it is not told twice', async (t) => {
+test('a client that follows a run receives its output until it stops, and the session gets no duplicates', async (t) => {
   const events: LifecycleEvent[] = []
   const served = Promise.withResolvers<LiveRunSource>()
   const host = await LocalHost.start(t, {

@@ -16,7 +16,7 @@ import {
 import { refuses } from '../../support/file-permit.ts'
 import { LocalHost, startOf } from '../../support/local-engine.ts'
 
-test('so many calls are answered at once; what is beyond is refused, and the next are answered again', async (t) => {
+test('calls above the limit are refused, and later calls are answered again', async (t) => {
   const host = await LocalHost.start(t)
   const session = await host.open()
   const beyond = 10
@@ -29,7 +29,7 @@ test('so many calls are answered at once; what is beyond is refused, and the nex
   await host.close(await host.open())
 })
 
-test('who closes a session is not refused for the calls of others', async (t) => {
+test('a session can be closed even if other calls use up the call limit', async (t) => {
   const host = await LocalHost.start(t)
   const [session, other] = [await host.open(), await host.open()]
   const { run } = await host.run(other, ['sleep', '1000'])
@@ -41,7 +41,7 @@ test('who closes a session is not refused for the calls of others', async (t) =>
   await Promise.all(calls)
 })
 
-test('what a run says comes behind its acceptance, one event at a time, and its end behind all of it', async (t) => {
+test('the events of a run come one at a time after its acceptance, and its end comes last', async (t) => {
   const host = await LocalHost.start(t, { scripts: { talks: 'for i in 1 2 3; do echo $i; echo $i >&2; sleep 0.02; done' } })
   const said: string[] = []
   let [running, text] = [0, '']
@@ -60,7 +60,7 @@ test('what a run says comes behind its acceptance, one event at a time, and its 
   assert.ok(said.filter((type) => type === 'stderr').length >= 1)
 })
 
-test('a sink that fails is told nothing more, and its run is cancelled', async (t) => {
+test('a sink that fails receives no more events, and its run is cancelled', async (t) => {
   const host = await LocalHost.start(t, { scripts: { floods: 'exec cat /dev/zero' } })
   let told = 0
   const run = await host.executor.start(startOf(await host.open(), [host.program('floods')]), {
@@ -73,7 +73,7 @@ test('a sink that fails is told nothing more, and its run is cancelled', async (
   assert.equal(told, 1)
 })
 
-test('what waits for a sink holds its program at the mark, and lets it go on below', async () => {
+test('events that wait for a sink pause the program at the limit and resume it below', async () => {
   const taken: LocalRunEvent[] = []
   let take = (): void => undefined
   let rooms = 0
@@ -100,7 +100,7 @@ test('what waits for a sink holds its program at the mark, and lets it go on bel
   assert.equal(taken.length, 2)
 })
 
-test('an error is told no longer than a message of the port may be, and what is none of ours is one inside', async (t) => {
+test('a long error is shortened to fit in a message, and an unknown error becomes internal', async (t) => {
   const long = boundedError(new AppError('file_not_found', 'x'.repeat(2 * MAX_TEXT), { data: { argv0: 'x'.repeat(MAX_SEALED_FRAME) } }))
   assert.deepEqual([long.code, long.message.length, long.data], ['file_not_found', MAX_TEXT / 4, {}])
   assert.equal(boundedError(new TypeError('secret')).code, 'internal')
@@ -111,7 +111,7 @@ test('an error is told no longer than a message of the port may be, and what is 
   await refuses(host.open(), 'internal')
 })
 
-test('a call about files that is given up before it changes something changes nothing, whether it waits for its place or not', async (t) => {
+test('a file call that is aborted before its change changes nothing, even if it had to wait', async (t) => {
   const host = await LocalHost.start(t)
   const session = await host.open()
   const at = (path: string) =>

@@ -13,7 +13,7 @@ import { hasProc } from '../../support/processes.ts'
 import { REFUSAL_SUMMARY_MS } from '../../../src/journal/refusals.ts'
 
 const linuxOnly = { skip: !hasProc && 'needs /proc' }
-/** Each that leaves something shows by itself; what thousands leave, the bench measures. */
+/** One leaked resource per run is visible here. The benchmark measures thousands of runs. */
 const RUNS = longOrShort(500, 100)
 const AT_ONCE = 16
 
@@ -26,13 +26,13 @@ const resources = (): Record<string, number> => {
 }
 const standing = (): object => ({ descriptors: descriptors(), children: children(), resources: resources() })
 
-/** Once the disk has answered. */
+/** Waits until pending file operations are complete. */
 const rested = async (): Promise<object> => {
   await soon(() => !Object.keys(resources()).includes('FSReqPromise'))
   return standing()
 }
 
-/** Does something so many times, so many at once. */
+/** Calls `work` `count` times, 16 at once. */
 const many = async (count: number, work: (at: number) => Promise<unknown>): Promise<void> => {
   let next = 0
   const worker = async (): Promise<void> => {
@@ -46,7 +46,7 @@ const asBefore = async (before: object): Promise<void> => {
   assert.deepEqual(standing(), before)
 }
 
-test('a hundred short runs, in a campaign five hundred, leave no descriptor, child, timer or entry behind', linuxOnly, async (t) => {
+test('many short runs (100, or 500 in a campaign) leak no descriptor, child, timer or entry', linuxOnly, async (t) => {
   const clock = new ManualClock()
   const host = await LocalHost.start(t, { clock, limits: `max_processes_per_session = ${AT_ONCE}` })
   const session = await host.open()
@@ -65,12 +65,12 @@ test('a hundred short runs, in a campaign five hundred, leave no descriptor, chi
   assert.ok((await verifyJournal([host.journalPath!])).ok)
   const counts = Map.groupBy(await host.lines(), ({ event }) => event)
   for (const event of ['request', 'started', 'exit'] as const) assert.equal(counts.get(event)?.length, RUNS + AT_ONCE, event)
-  // Other programs of this user may hide their environment while a run ends, which is warned of.
+  // Other programs of this user may hide their environment while a run ends, which causes a warning.
   const others = [...counts.keys()].filter((event) => !['request', 'started', 'exit', 'warning'].includes(event))
   assert.deepEqual(others, ['session'])
 })
 
-test('hundreds of refused, failed and cancelled runs leave nothing behind either', linuxOnly, async (t) => {
+test('hundreds of refused, failed and cancelled runs leak no resource', linuxOnly, async (t) => {
   const clock = new ManualClock()
   const host = await LocalHost.start(t, {
     clock,
@@ -103,7 +103,7 @@ test('hundreds of refused, failed and cancelled runs leave nothing behind either
   await many(700, once)
   await clock.advance(1_000)
   await asBefore(before)
-  // What was not written is counted in a line.
+  // The number of suppressed lines is in a summary line.
   await clock.advance(REFUSAL_SUMMARY_MS)
   await soon(async () => (await host.lines()).some(({ event }) => event === 'refusals_suppressed'))
   await clock.advance(1_000)

@@ -28,7 +28,7 @@ const NOT_ASKED: Pick<TargetRunner, 'openTerminal' | 'reach' | 'rules' | 'select
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057' as RequestId
 
-test('however often a run of a target is to be ended, its daemon is asked once at a time, and once more for what came meanwhile', async () => {
+test('repeated signals to a run on a target cause one cancel at a time, and one more for later signals', async () => {
   const asked: PromiseWithResolvers<void>[] = []
   const targets: TargetRunner = {
     ...NOT_ASKED,
@@ -83,7 +83,7 @@ test('however often a run of a target is to be ended, its daemon is asked once a
   target.kill()
 })
 
-/** What has become of a command for a target whose daemon behaves like this, and the events that the journal has of it. */
+/** Result of a command on a target whose daemon behaves like `run`, and the events in the audit log. */
 const become = async (t: TestContext, run: TargetRunner['run']): Promise<readonly [end: string, ...events: string[]]> => {
   const targets = { ...NOT_ASKED, run, cancel: async () => undefined }
   const host = await LocalHost.start(t, { targets, security: 'allow_targets = ["bob"]' })
@@ -95,7 +95,7 @@ const become = async (t: TestContext, run: TargetRunner['run']): Promise<readonl
   return [end, ...(await host.lines()).map(({ event }) => event).filter((event) => event !== 'session')]
 }
 
-test('a command that its daemon was asked for is lost where that says nothing of it, and one that nobody was asked for never ran', async (t) => {
+test('a command whose daemon reports no result is lost, and one that was never sent is refused', async (t) => {
   const fails = (asked: boolean): TargetRunner['run'] =>
     // oxlint-disable-next-line require-yield -- it fails first
     async function* () {
@@ -108,7 +108,7 @@ test('a command that its daemon was asked for is lost where that says nothing of
   assert.deepEqual(await become(t, fails(false)), ['refused: it broke off', 'request', 'refused'])
 })
 
-test('what a target refuses behind a warning, or behind a wait, never ran', async (t) => {
+test('a command that a target denies after a warning or a wait never ran', async (t) => {
   const ids = { request_id: ID, agent_id: 'a', machine_id: 'b' }
   const denied = { type: 'exit', ...ids, code: null, signal: null, denial_reason: 'approval_denied', incomplete: false }
   const warning = { type: 'warning', ...ids, kind: 'timeout_clamped', message: '' }
@@ -123,7 +123,7 @@ test('what a target refuses behind a warning, or behind a wait, never ran', asyn
   }
 })
 
-test('whoever is gone while somebody over there is asked takes that back, once, and is told of the question once', async (t) => {
+test('a client that leaves while its run waits for approval cancels it once, and is notified once', async (t) => {
   const ids = { request_id: ID, agent_id: 'a', machine_id: 'b' }
   const waiting = { type: 'waiting_for_approval', ...ids, expires_in_ms: 1_000 }
   const denied = { type: 'exit', ...ids, code: null, signal: null, denial_reason: 'approval_denied', incomplete: false }
@@ -156,11 +156,11 @@ test('whoever is gone while somebody over there is asked takes that back, once, 
   }
 })
 
-test('targets that do not answer hold up no other call of the engine', async (t) => {
+test('targets that do not answer do not delay other calls of the engine', async (t) => {
   const cancelled = Promise.withResolvers<void>()
   const targets: TargetRunner = {
     ...NOT_ASKED,
-    // oxlint-disable-next-line require-yield -- it says nothing
+    // oxlint-disable-next-line require-yield -- it sends no part
     run: async function* () {
       await cancelled.promise
     },
@@ -176,7 +176,7 @@ test('targets that do not answer hold up no other call of the engine', async (t)
   await Promise.allSettled(starts)
 })
 
-test('a command that is given up before its target has answered is ended there', async (t) => {
+test('a command that is aborted before its target answers is ended on the target', async (t) => {
   const [asked, cancelled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   const ended = { type: 'exit', denial_reason: null, code: null, signal: 15, duration_ms: 1, truncated: false, incomplete: false }
   const targets: TargetRunner = {
@@ -195,12 +195,12 @@ test('a command that is given up before its target has answered is ended there',
   await asked.promise
   givenUp.abort()
   assert.equal((await (await started).ended)?.signal, 15)
-  // Who gives one up before it was asked for has asked nobody.
+  // A command that is aborted before it was sent is not sent.
   const never = await host.executor.start(startOf(session, ['sleep', '600']), new WatchedRun(), givenUp.signal)
   assert.deepEqual([(await never.ended)?.signal, (await never.ended)?.lost], [null, null])
 })
 
-/** A run of a target on a clock that stands still: its daemon says what it is given, and then nothing until the run is given up. */
+/** A run on a target with a manual clock. The daemon sends these parts, and then waits until the run is aborted. */
 const watched = (parts: readonly unknown[], breaks: Error | null = null) => {
   const clock = new ManualClock()
   const cancels: RequestId[] = []
@@ -226,7 +226,7 @@ const watched = (parts: readonly unknown[], breaks: Error | null = null) => {
 const STARTED = { type: 'started', pid: 1 }
 const SILENT = 'the daemon did not report the result in time'
 
-test('a daemon that never says what became of a command is given up behind its time, and no timer is left', async () => {
+test('a daemon that never reports the result of a command is given up after its time limit', async () => {
   const { clock, target, started, isOver } = watched([])
   await clock.advance(1_000 + TARGET_SILENCE_MS - 1)
   assert.equal(isOver(), false)
@@ -235,7 +235,7 @@ test('a daemon that never says what became of a command is given up behind its t
   assert.deepEqual([target.lost, target.refused, clock.pending], [SILENT, false, 0])
 })
 
-test('a run that is to end before its daemon knows it is ended when it has begun', async () => {
+test('a run that is ended before its daemon knows it is cancelled when it has started', async () => {
   const [known, cancelled] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   let [isKnown, unheard] = [false, 0]
   const ended = { type: 'exit', denial_reason: null, code: null, signal: 15, duration_ms: 1, truncated: false, incomplete: false }
@@ -261,7 +261,7 @@ test('a run that is to end before its daemon knows it is ended when it has begun
   assert.deepEqual([unheard, (await process.ended).signal], [1, 15])
 })
 
-test('a daemon whose output we do not take is waited for', async () => {
+test('a daemon is not given up while its output is not taken', async () => {
   const { clock, output, target, started, isOver } = watched([STARTED, { type: 'stdout', data: Buffer.from('one') }])
   await turn()
   await clock.advance(100 * TARGET_SILENCE_MS)
@@ -273,7 +273,7 @@ test('a daemon whose output we do not take is waited for', async () => {
   assert.deepEqual([target.lost, output, clock.pending], [SILENT, ['one'], 0])
 })
 
-test('a daemon that is killed is said to have gone away, and not what the system says of its connection', async () => {
+test('a lost daemon is reported as stopped, without the system error of its connection', async () => {
   const { target, started } = watched([STARTED], Object.assign(new Error('it ended in the middle of an answer'), { code: 'ECONNRESET' }))
   target.resume()
   await started
@@ -286,7 +286,7 @@ test('a daemon that is killed is said to have gone away, and not what the system
 
 const OVER = { type: 'exit', denial_reason: null, code: 0, signal: null, duration_ms: 1, truncated: false, incomplete: false }
 
-/** A session of bob with a terminal whose far side takes nothing before `take`. Its parts are these, and then its exit on `end`. */
+/** A session on bob with a terminal that takes no input before `take`. It sends these parts, and its exit on `end`. */
 const onTerminal = async (t: TestContext, parts: readonly unknown[]) => {
   const [typed, sizes, cancels]: [string[], TerminalSize[], RequestId[]] = [[], [], []]
   const [taking, ending] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
@@ -325,7 +325,7 @@ const onTerminal = async (t: TestContext, parts: readonly unknown[]) => {
   return { start, typed, sizes, cancels, take: taking.resolve, end: ending.resolve, isLeft: () => isLeft, host, session }
 }
 
-test('what is typed into a terminal of a target waits in bounded memory, and its size and end reach the target', async (t) => {
+test('terminal input for a target waits in bounded memory, and size and exit are passed on', async (t) => {
   const { start, typed, sizes, take, end, isLeft } = await onTerminal(t, [STARTED, { type: 'disconnected' }, { type: 'resumed' }])
   const watched = await start()
   const { run } = watched
@@ -342,7 +342,7 @@ test('what is typed into a terminal of a target waits in bounded memory, and its
   assert.deepEqual(watched.events, [])
 })
 
-test('hanging up a terminal of a target, or closing its session, cancels the run', async (t) => {
+test('a terminal of a target that hangs up, or whose session closes, cancels the run', async (t) => {
   const hung = await onTerminal(t, [STARTED])
   const { run } = await hung.start()
   run.hangUp()
@@ -354,7 +354,7 @@ test('hanging up a terminal of a target, or closing its session, cancels the run
   assert.equal((await other.run.ended)?.code, 0)
 })
 
-test('without pty in the configuration or in the session, no terminal of a target is asked for, and commands still are', async (t) => {
+test('without the pty capability no terminal of a target is opened, but commands still run', async (t) => {
   for (const [security, capabilities] of [
     ['allow_targets = ["bob"]', null],
     ['allow_targets = ["bob"]\nallow_pty = true', ['exec']],
@@ -374,7 +374,7 @@ test('without pty in the configuration or in the session, no terminal of a targe
   }
 })
 
-test('a target that allows no terminal denies it with its reason, and the session goes on', async (t) => {
+test('a target that allows no terminal denies it with its reason, and the session stays usable', async (t) => {
   const denied = { ...OVER, code: null, denial_reason: 'terminal_not_allowed' }
   const { host, session, start, isLeft } = await onTerminal(t, [denied])
   await refuses(start(), 'command_denied', { reason: 'terminal_not_allowed', target: 'bob' })
@@ -382,7 +382,7 @@ test('a target that allows no terminal denies it with its reason, and the sessio
   assert.equal(await host.close(session), 0, 'no run is left')
 })
 
-test('a denial after a lost connection is a denial, and the request is left', async (t) => {
+test('a denial after a lost connection is still a denial, and the request is closed', async (t) => {
   const denied = { ...OVER, code: null, denial_reason: 'terminal_not_allowed' }
   const { start, isLeft } = await onTerminal(t, [{ type: 'disconnected' }, { type: 'resumed' }, denied])
   await refuses(start(), 'command_denied')

@@ -16,7 +16,7 @@ const { SIGTERM, SIGKILL, SIGHUP } = constants.signals
 
 const linuxOnly = { skip: !hasProc && 'needs /proc' }
 const WAITS = 'echo "pid $$"; exec sleep 1000'
-/** Prints the pids of itself, of a child, of a grandchild in a session of its own, and of one that ignores SIGTERM. */
+/** Prints the process IDs of itself, a child, a grandchild in its own session, and a process that ignores SIGTERM. */
 const TREE = `sleep 1000 & echo "pid $!"
 setsid sh -c 'echo "pid $$"; exec sleep 1000' &
 setsid sh -c 'trap "" TERM; echo "pid $$"; while :; do sleep 0.05; done' &
@@ -24,7 +24,7 @@ echo "pid $$"; wait`
 
 const pidsIn = (text: string): number[] => [...text.matchAll(/^pid (\d+)$/gm)].map((match) => Number(match[1]))
 
-test('a command runs, and is told from its start to its outcome', async (t) => {
+test('a command runs and reports its start, output and result', async (t) => {
   const host = await LocalHost.start(t, { scripts: { hello: 'echo out; echo err >&2; exit 7' } })
   const run = await host.run(await host.open(), [host.program('hello')])
   assert.ok(isRequestId(run.run.requestId))
@@ -37,7 +37,7 @@ test('a command runs, and is told from its start to its outcome', async (t) => {
   assert.deepEqual([run.text, run.output('stderr').toString(), run.warnings], ['out\n', 'err\n', []])
 })
 
-test('a program gets the environment of the policy and what its caller may set, and nothing of ours', async (t) => {
+test('a program gets the environment of policy and the allowed variables of its client, without those of the daemon', async (t) => {
   process.env['X0X_TEST_LEAK'] = 'secret'
   t.after(() => delete process.env['X0X_TEST_LEAK'])
   const host = await LocalHost.start(t, { security: 'allow_env = ["CI", "EMPTY", "MULTI"]' })
@@ -45,7 +45,7 @@ test('a program gets the environment of the policy and what its caller may set, 
   const run = await host.run(await host.open(), ['env', '-0'], { env })
   await run.outcome()
   const expected = { ...host.policy.env, ...env }
-  // The mark of a run of the weak mode.
+  // The mark of a run under the containment by process group.
   const { X0X_RUN: mark, ...rest } = Object.fromEntries(
     run.text
       .split('\0')
@@ -56,7 +56,7 @@ test('a program gets the environment of the policy and what its caller may set, 
   assert.match(mark ?? '', /^[0-9a-f]{16}-[0-9a-f]{16}$/)
 })
 
-test('a program runs where it was asked to, below the roots, by its real path', async (t) => {
+test('a program runs in the requested directory below the roots, by its real path', async (t) => {
   const host = await LocalHost.start(t)
   await mkdir(join(host.root, 'a/b'), { recursive: true })
   await symlink('a/b', join(host.root, 'link'))
@@ -78,8 +78,8 @@ test('a program runs where it was asked to, below the roots, by its real path', 
   }
 })
 
-test('a program starts in the directory that was permitted, although its path leads elsewhere by then', linuxOnly, async (t) => {
-  /** Swaps the directory between the permit and the start: the last time that anybody asks for it. */
+test('a program starts in the permitted directory even if its path was replaced', linuxOnly, async (t) => {
+  /** Swaps the directory between the permit and the start, when the time is read for the last time. */
   class Meddler extends ManualClock {
     meddle: (() => void) | null = null
     override now(): number {
@@ -109,7 +109,7 @@ test('a program starts in the directory that was permitted, although its path le
   assert.equal(run.text, `${await realpath(join(host.root, 'moved'))}\n`)
 })
 
-test('what is refused is told with its code, and stands in the journal', async (t) => {
+test('a refusal returns its code, and policy refusals are in the audit log', async (t) => {
   const host = await LocalHost.start(t, { rules: ruleText('deny_commands', ['false']) })
   const session = await host.open({ limits: { max_output_bytes: 10 } })
   await refuses(host.run(session, ['false']), 'command_denied', { rule: 'deny_commands[0]' })
@@ -137,7 +137,7 @@ test('what is refused is told with its code, and stands in the journal', async (
   assert.ok(refusals.every((line) => line.method === 'exec.start' && line.session_id === session && line.detail.length > 10))
 })
 
-test('the shell runs where it is granted, as what it is', async (t) => {
+test('a shell runs if it is granted, and its real argv is in the audit log', async (t) => {
   const host = await LocalHost.start(t, { security: 'allow_shell = true' })
   const argv = ['/bin/sh', '-c', 'echo $((6 * 7)) | cat; exit 3']
   const run = await host.run(await host.open(), argv, { shell: true })
@@ -146,7 +146,7 @@ test('the shell runs where it is granted, as what it is', async (t) => {
   assert.deepEqual(request?.event === 'request' && request.argv, argv)
 })
 
-test('a session runs so many programs at once, however fast they are asked for, and another session as many', async (t) => {
+test('a session runs a limited number of programs at once, and other sessions have their own limit', async (t) => {
   const host = await LocalHost.start(t, { limits: 'max_processes_per_session = 3', scripts: { waits: WAITS } })
   const [session, other] = [await host.open(), await host.open()]
   const results = await Promise.allSettled(Array.from({ length: 10 }, () => host.run(session, [host.program('waits')])))
@@ -162,7 +162,7 @@ test('a session runs so many programs at once, however fast they are asked for, 
   await refuses(Promise.all([host.run(session, ['sleep', '9']), host.run(session, ['sleep', '9'])]), 'resource_limit')
 })
 
-test('a signal reaches the whole tree, and is told to nobody where there is none', linuxOnly, async (t) => {
+test('a signal reaches the whole process tree, and reports if no process received it', linuxOnly, async (t) => {
   const host = await LocalHost.start(t, {
     scripts: { tree: TREE, traps: 'trap "echo got; exit 4" USR1; echo ready; while :; do sleep 0.05; done' },
   })
@@ -184,7 +184,7 @@ test('a signal reaches the whole tree, and is told to nobody where there is none
   assert.equal((await hung.outcome()).signal, SIGHUP)
 })
 
-test('a program that takes longer than it may is ended, and told so', async (t) => {
+test('a program that exceeds its time limit is ended with a warning', async (t) => {
   const clock = new ManualClock()
   const limits = 'default_timeout_ms = 20000\nhard_timeout_ms = 40000'
   const host = await LocalHost.start(t, { clock, limits, scripts: { waits: WAITS } })
@@ -193,7 +193,7 @@ test('a program that takes longer than it may is ended, and told so', async (t) 
   const runs = await Promise.all(times.map((timeout_ms) => host.run(session, [host.program('waits')], { timeout_ms })))
   await Promise.all(runs.map((run) => run.printed(/pid/)))
   let now = 0
-  // The hard limit itself is the end: its SIGTERM comes before.
+  // The hard limit itself is the end, so its SIGTERM comes earlier.
   for (const [at, end] of [1_000, 20_000, 40_000 - DURATION_TERM_LEAD_MS].entries()) {
     await clock.advance(end - 1 - now)
     assert.equal(runs[at]!.warnings.length, 0)
@@ -205,7 +205,7 @@ test('a program that takes longer than it may is ended, and told so', async (t) 
   }
 })
 
-test('output beyond the budget is dropped and counted; with fail_on_limit the program is ended for it', async (t) => {
+test('output above the limit is dropped and counted, and with fail_on_limit it ends the program', async (t) => {
   const host = await LocalHost.start(t, {
     scripts: { big: 'head -c 900 /dev/zero; head -c 200 /dev/zero >&2; [ -z "$1" ] || exec sleep 1000; exit 5' },
   })

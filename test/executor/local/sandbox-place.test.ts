@@ -10,7 +10,7 @@ import { DEFAULT_SANDBOX } from '../../../src/policy/sandbox/sandbox-settings.ts
 import { deskPlace } from '../../support/desk-place.ts'
 import { tempDir } from '../../support/temp-dir.ts'
 
-test('a secret that comes to be, or to stand elsewhere, while an engine runs is shown by no sandbox', async (t) => {
+test('a secret that is created or moved while an engine runs is never visible in a sandbox', async (t) => {
   const [desk, dir] = [await deskPlace(t), await realpath(await tempDir(t))]
   const [secret, project] = [join(dir, 'data'), join(dir, 'project')]
   await mkdir(project)
@@ -32,7 +32,7 @@ const OPEN = {
 } as const
 const NOTHING = { host: null, security: null, ask: null, node: null, elevated: null } as const
 
-test('what is set at one console widens nothing for a caller that takes the same name elsewhere, and what is set for a name narrows wherever it is given', async (t) => {
+test('a mode set at one console widens only that console, but a mode that narrows applies everywhere', async (t) => {
   const desk = await deskPlace(t)
   const human = await desk.human()
   const at = (console: string) => new EngineModes({ tools: OPEN, desk: desk.link, nodes: null, secrets: [], console })
@@ -52,7 +52,7 @@ test('what is set at one console widens nothing for a caller that takes the same
   )
 })
 
-test('a wish that says another place than the target of its session is refused, with words', () => {
+test('a preference for another host than the target of its session is refused with a message', () => {
   const none = { host: null, security: null, ask: null, node: null }
   assert.equal(wishFor(null, null), null)
   for (const wish of [null, none, { ...none, host: 'node' as const, node: 'bob' }])

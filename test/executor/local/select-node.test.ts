@@ -4,7 +4,7 @@ import { test } from 'node:test'
 import { isAppError } from '../../../src/base/errors.ts'
 import { normalName, selectNode, type KnownNode } from '../../../src/executor/local/exec-target.ts'
 
-// O13: which agent of the mesh a text means.
+// O13: agent of the mesh that a text selects.
 
 const idOf = (digits: string): string => digits.padEnd(64, '0')
 
@@ -32,7 +32,7 @@ const candidatesOf = (text: string, nodes: readonly KnownNode[]): unknown => {
 
 const candidateOf = (text: string, nodes: readonly KnownNode[]): string => selectNode(text, nodes).agent_id
 
-test('O13: a node is chosen by its id, a name however it is written, its address, or the beginning of its id', () => {
+test('O13: a node is selected by ID, name in any spelling, address or beginning of the ID', () => {
   const bob = { agent_id: BOB.agent_id, name: 'bob' }
   const texts = [
     'bob',
@@ -50,12 +50,12 @@ test('O13: a node is chosen by its id, a name however it is written, its address
     assert.equal(selectNode(text, NODES).agent_id, CHARLIE.agent_id, text)
 })
 
-test('a whole id stands for itself, known or not', () => {
+test('a full ID selects its agent, known or not', () => {
   const id = idOf('abcdef')
   assert.deepEqual(selectNode(id, NODES), { agent_id: id, name: null })
 })
 
-test('a stranger is no answer to a name or an address, and to the beginning of an id only where no contact is', () => {
+test('an unlisted agent is selected by the beginning of its ID only if no contact matches, never by name', () => {
   const only = [STRANGER]
   for (const text of ['bob', 'Build Server', '192.0.2.7']) assert.throws(() => selectNode(text, only), /no contact has the name/, text)
   assert.deepEqual(selectNode('b0b0bb', NODES), { agent_id: STRANGER.agent_id, name: null })
@@ -63,16 +63,16 @@ test('a stranger is no answer to a name or an address, and to the beginning of a
   assert.equal(selectNode('b0b0aa', [near, BOB]).agent_id, BOB.agent_id)
 })
 
-test('O20: what fits more than one is an error that lists the candidates', () => {
+test('O20: a text that matches several contacts is an error that lists them', () => {
   const other = node('b0b0cc', { contact: 'Bob.', names: ['build server'] })
   assert.deepEqual(candidatesOf('build server', [BOB, other]), [BOB.agent_id, other.agent_id])
   const [one, two] = [node('aaaaaa1', { contact: 'one' }), node('aaaaaa2', { contact: 'two' })]
   assert.deepEqual(candidatesOf('aaaaaa', [one, two]), [one.agent_id, two.agent_id])
-  // The name as it is written goes before one that only looks like it.
+  // An exact name has precedence over a similar one.
   assert.equal(selectNode('bob', [BOB, node('b0b0dd', { contact: 'BOB' })]).agent_id, BOB.agent_id)
 })
 
-test('what a contact calls itself is never another one: not its name, its address or the beginning of its id', () => {
+test('a name that a contact gives itself never selects it in place of another agent', () => {
   const deploy = node('b0b0aa', { contact: 'Deploy', addresses: ['/ip4/192.0.2.7/tcp/5483'] })
   const names = ['deploy', '192.0.2.7', '192.0.2.7:5483', 'b0b0aa', 'b0b0bb']
   const nodes = [node('eeeeee', { contact: 'mallory', names }), deploy, STRANGER]
@@ -80,7 +80,7 @@ test('what a contact calls itself is never another one: not its name, its addres
   assert.equal(candidateOf('b0b0bb', nodes), STRANGER.agent_id)
 })
 
-test('a beginning of fewer than six digits, and a text that nobody has, are nobody', () => {
+test('a beginning of fewer than six digits and an unknown text select no agent', () => {
   for (const text of ['b0b0a', 'nobody', '', '-', '192.0.2.8', '192.0.2.7:1'])
     assert.throws(
       () => selectNode(text, NODES),
@@ -89,6 +89,6 @@ test('a beginning of fewer than six digits, and a text that nobody has, are nobo
     )
 })
 
-test('names are compared by what a person reads', () => {
+test('names are compared by their visible form', () => {
   assert.equal(normalName(' Ｂｕｉｌｄ  Server_2.'), 'build-server-2-')
 })

@@ -14,7 +14,7 @@ const grantedTo = async (host: LocalHost, opening: Opening = {}): Promise<Grante
   return { session, ...grant }
 }
 
-test('a session is told what it was granted, and has an id that nobody guesses', async (t) => {
+test('an opened session gets its rights and limits, and an ID that cannot be guessed', async (t) => {
   const host = await LocalHost.start(t, { limits: 'max_output_bytes = 500' })
   const first = await grantedTo(host)
   assert.match(first.session, /^s_[A-Za-z0-9_-]{22}$/)
@@ -24,7 +24,7 @@ test('a session is told what it was granted, and has an id that nobody guesses',
   assert.equal(new Set([first.session, ...ids]).size, 11)
 })
 
-test('a narrower session stays in its directory, whatever it was told before', async (t) => {
+test('a session with narrower roots cannot leave its directory', async (t) => {
   const host = await LocalHost.start(t)
   await mkdir(join(host.root, 'sub'))
   await writeFile(join(host.root, 'secret'), 'x')
@@ -38,7 +38,7 @@ test('a narrower session stays in its directory, whatever it was told before', a
   assert.equal((await host.run(session, ['pwd'])).run.cwd, join(host.root, 'sub'))
 })
 
-test('a root that another directory was put in the place of is no root any more', async (t) => {
+test('a root that was replaced by another directory is refused', async (t) => {
   const host = await LocalHost.start(t)
   await mkdir(join(host.root, 'sub'))
   const session = await host.open({ roots: ['sub'] })
@@ -51,7 +51,7 @@ test('a root that another directory was put in the place of is no root any more'
   await assert.rejects(host.run(session, ['true']))
 })
 
-test('so many sessions are open at once and no more, also when they are asked for at once, and a closed one makes room', async (t) => {
+test('the number of open sessions is limited, even for calls at once, and a closed one frees its place', async (t) => {
   const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 3' })
   const results = await Promise.allSettled(Array.from({ length: 10 }, () => host.open()))
   const open = results.flatMap((result) => (result.status === 'fulfilled' ? [result.value] : []))
@@ -63,7 +63,7 @@ test('so many sessions are open at once and no more, also when they are asked fo
   await refuses(host.open(), 'resource_limit', full)
 })
 
-test('a session that was closed or never was is none', async (t) => {
+test('a closed or unknown session is refused by every call', async (t) => {
   const host = await LocalHost.start(t)
   const mine = await host.open()
   const closed = await host.open()
@@ -77,7 +77,7 @@ test('a session that was closed or never was is none', async (t) => {
   await host.executor.file({ method: 'fs.stat', session: mine, path: '.' })
 })
 
-test('the journal has each session from its first line to its last, and what it was refused', async (t) => {
+test('the audit log has the start, the refusals and the end of each session', async (t) => {
   const host = await LocalHost.start(t)
   const session = await host.open({ client_name: 'an agent' })
   await assert.rejects(host.open({ roots: ['/'] }))
@@ -92,14 +92,14 @@ test('the journal has each session from its first line to its last, and what it 
   assert.notEqual(refusal.session_id, session)
 })
 
-test('an engine that stops takes no more sessions', async (t) => {
+test('an engine that stops opens no more sessions', async (t) => {
   const host = await LocalHost.start(t)
   await host.open()
   await host.engine.stop()
   await refuses(host.open(), 'shutting_down')
 })
 
-test('a session that was refused takes no place', async (t) => {
+test('a refused session takes no place', async (t) => {
   const host = await LocalHost.start(t, { limits: 'max_concurrent_sessions = 1' })
   for (const roots of [['/'], ['gone']]) await assert.rejects(host.open({ roots }))
   await host.open()

@@ -16,7 +16,7 @@ import { LocalHost, soon, type WatchedRun } from '../../support/local-engine.ts'
 const closed = (error: unknown): boolean => isAppError(error, 'conflict')
 const NOTHING = new Uint8Array(0)
 
-/** A pipe that takes a chunk when it is told to. */
+/** A pipe that completes a write only when the test calls `next`. */
 const slowSink = () => {
   const taken: Buffer[] = []
   const writes: (() => void)[] = []
@@ -33,7 +33,7 @@ const slowSink = () => {
   return { sink, next, text: () => Buffer.concat(taken).toString(), ended: () => ended, waiting: () => writes.length }
 }
 
-/** All of it, as fast as it is taken; then the end. */
+/** Sends all data as fast as it is accepted, and then the end. */
 const feedAll = async ({ run }: WatchedRun, data: Uint8Array): Promise<void> => {
   let at = 0
   while (at < data.length) {
@@ -42,7 +42,7 @@ const feedAll = async ({ run }: WatchedRun, data: Uint8Array): Promise<void> => 
   }
 }
 
-test('what is taken of a piece does not keep the rest of it', async () => {
+test('a partly accepted piece of stdin does not keep its rest in memory', async () => {
   const stdin = new OpenStdin({ first: NOTHING, eof: false })
   const pieces: Uint8Array[] = []
   stdin.give(new Uint8Array(MAX_STDIN_UNACKED - 5_000), false)
@@ -63,7 +63,7 @@ test('what is taken of a piece does not keep the rest of it', async () => {
   assert.equal(pieces.at(-1)!.buffer.byteLength, 5_000)
 })
 
-test('an ended run that is still asked for keeps nothing of what was given to it', async (t) => {
+test('an ended run does not keep its stdin in memory', async (t) => {
   const host = await LocalHost.start(t)
   const session = await host.open()
   const ended = async () => {
@@ -82,7 +82,7 @@ test('an ended run that is still asked for keeps nothing of what was given to it
   assert.deepEqual([forgotten, run.signal('TERM')], [true, false])
 })
 
-test('stdin of which nothing was announced may be anything, and ends with its eof', async () => {
+test('unannounced stdin may have any bytes and ends with its eof', async () => {
   const stdin = new OpenStdin({ first: NOTHING, eof: false })
   const { sink, next, text, ended } = slowSink()
   stdin.attach(sink)
@@ -95,7 +95,7 @@ test('stdin of which nothing was announced may be anything, and ends with its eo
   assert.deepEqual([text(), ended(), stdin.ended], ['abc', true, true])
 })
 
-test('stdin that ends with its last bytes, or without any, ends behind them', async () => {
+test('stdin ends after its last bytes, even if there are none', async () => {
   for (const last of ['x', '']) {
     const stdin = new OpenStdin({ first: NOTHING, eof: false })
     const { sink, next, text, ended } = slowSink()
@@ -107,7 +107,7 @@ test('stdin that ends with its last bytes, or without any, ends behind them', as
   }
 })
 
-test('what comes before the program is there waits for it, as far as the window goes, and room comes back as it reads', async () => {
+test('stdin waits for the program up to its window, and room returns as the program reads', async () => {
   const stdin = new OpenStdin({ first: NOTHING, eof: false })
   const data = Buffer.alloc(MAX_STDIN_UNACKED + 1)
   assert.equal(stdin.give(data, true), MAX_STDIN_UNACKED)
@@ -122,7 +122,7 @@ test('what comes before the program is there waits for it, as far as the window 
   }
 })
 
-test('a flood of single bytes is joined, and arrives in order', async () => {
+test('a flood of single bytes is joined and arrives in order', async () => {
   const stdin = new OpenStdin({ first: NOTHING, eof: false })
   const data = randomBytes(20_000)
   for (let at = 0; at < data.length; at++) stdin.give(data.subarray(at, at + 1), at === data.length - 1)
@@ -133,7 +133,7 @@ test('a flood of single bytes is joined, and arrives in order', async () => {
   assert.deepEqual(Buffer.concat(taken), data)
 })
 
-test('stdin that was stopped gives nothing more, not its end either', async () => {
+test('stopped stdin passes on no more bytes and no end', async () => {
   const stdin = new OpenStdin({ first: NOTHING, eof: false })
   const { sink, next, text, ended } = slowSink()
   stdin.attach(sink)
@@ -146,7 +146,7 @@ test('stdin that was stopped gives nothing more, not its end either', async () =
   assert.deepEqual([text(), ended()], ['ab', false])
 })
 
-test('without input stdin is at its end at once; what came with the command is all of it', async (t) => {
+test('without the input option, stdin is exactly the data of the command', async (t) => {
   const host = await LocalHost.start(t)
   const session = await host.open()
   for (const stdin of [NOTHING, Buffer.from('x'), randomBytes(MAX_INLINE_STDIN)]) {
@@ -157,7 +157,7 @@ test('without input stdin is at its end at once; what came with the command is a
   }
 })
 
-test('what came with the command is given to it whole, however much may wait of what follows', async (t) => {
+test('stdin in the command is passed on complete, whatever the window for later input', async (t) => {
   const host = await LocalHost.start(t)
   const session = await host.open()
   const stdin = randomBytes(4 * MAX_STDIN_UNACKED + 1)
@@ -170,7 +170,7 @@ test('what came with the command is given to it whole, however much may wait of 
   assert.deepEqual([(await more.outcome()).code, more.text], [0, shown(Buffer.concat([stdin, Buffer.from('and more')]))])
 })
 
-test('input goes to the program piece by piece, behind what came with the command', async (t) => {
+test('later input reaches the program piece by piece, after the stdin of the command', async (t) => {
   const host = await LocalHost.start(t)
   const run = await host.run(await host.open(), ['cat'], { stdin: Buffer.from('a'), input: true })
   await run.printed('a')
@@ -183,7 +183,7 @@ test('input goes to the program piece by piece, behind what came with the comman
   assert.throws(() => run.run.input(NOTHING, true), closed)
 })
 
-test('input for a program that has closed its stdin, or has ended, is no error', async (t) => {
+test('input for a program that closed its stdin or ended does no harm', async (t) => {
   const host = await LocalHost.start(t, { scripts: { deaf: 'exec <&-; echo ready; while [ ! -e go ]; do sleep 0.02; done' } })
   const session = await host.open()
   const run = await host.run(session, [host.program('deaf')], { input: true })
@@ -196,7 +196,7 @@ test('input for a program that has closed its stdin, or has ended, is no error',
   assert.throws(() => over.run.input(Buffer.from('x'), false), closed)
 })
 
-test('input is a capability, and what comes with the command needs none', async (t) => {
+test('later input needs its capability, but stdin in the command does not', async (t) => {
   const host = await LocalHost.start(t)
   const session = await host.open({ capabilities: ['exec'] })
   await assert.rejects(host.run(session, ['cat'], { input: true }), { code: 'unsupported_capability', data: { capability: 'exec.input' } })
@@ -208,7 +208,7 @@ test('input is a capability, and what comes with the command needs none', async 
 const problem = terminalProblem()
 
 for (const text of ['abc', 'abc\n', ''])
-  test(`the end of stdin ends a program on a terminal, behind ${JSON.stringify(text)} too`, { skip: problem ?? false }, async (t) => {
+  test(`the end of stdin ends a program on a terminal, also after ${JSON.stringify(text)}`, { skip: problem ?? false }, async (t) => {
     const host = await LocalHost.start(t, { security: 'allow_pty = true' })
     const run = await host.run(await host.open(), ['cat'], {
       terminal: { cols: 80, rows: 24 },

@@ -10,7 +10,7 @@ const never = Promise.withResolvers<void>().promise
 const linkOf = (agentId: string, machineId: string): PeerLink =>
   ({ number: 1, agentId, machineId, pair: `${agentId} ${machineId}` }) as unknown as PeerLink
 
-test('open runs of one agent are bounded over all of its machines, and leave room for other agents', () => {
+test('open runs of one agent are limited over all its machines and leave room for other agents', () => {
   const runs = new ActiveRuns()
   const open = (link: PeerLink): void => runs.track({ link } as Active, never)
   const [alice, hugo] = [linkOf('alice', 'machine'), linkOf('hugo', 'one more machine')]

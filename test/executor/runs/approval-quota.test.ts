@@ -8,7 +8,7 @@ import { MAX_WAITING_OF_AGENT, MAX_WAITING_RUNS } from '../../../src/protocol/li
 import { newParty } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
-test('runs of one agent that wait with much stdin leave room for the stdin of others', () => {
+test('waiting runs of one agent with much stdin leave room for the stdin of others', () => {
   const room = new ApprovalQuota({ clock: new ManualClock() })
   const [loud, quiet] = [newParty().signer.agentId, newParty().signer.agentId]
   const leave: (() => void)[] = []
@@ -24,7 +24,7 @@ test('runs of one agent that wait with much stdin leave room for the stdin of ot
   assert.equal(typeof room.enter(loud, MAX_STDIN_BYTES), 'function')
 })
 
-test('an agent has 16 waiting runs on all its machines together, and 256 wait in all', () => {
+test('an agent has at most 16 waiting runs on all its machines, and all agents have 256', () => {
   assert.deepEqual([MAX_WAITING_OF_AGENT, MAX_WAITING_RUNS], [16, 256])
   const room = new ApprovalQuota({ clock: new ManualClock() })
   const enter = (agentId: AgentId): boolean => typeof room.enter(agentId, 0) === 'function'
@@ -36,7 +36,7 @@ test('an agent has 16 waiting runs on all its machines together, and 256 wait in
   assert.equal(enter(newParty().signer.agentId), false)
 })
 
-test('an agent that is refused at once may ask 32 times in a row, and then once a second', async () => {
+test('an agent may ask 32 times in a row, and then once a second', async () => {
   const clock = new ManualClock()
   const room = new ApprovalQuota({ clock })
   const { agentId } = newParty().signer

@@ -29,7 +29,7 @@ interface Place {
   decide(decision: Decision): Promise<PendingApprovalRequest>
 }
 
-/** A host whose person decides about each file below one root. */
+/** A host whose approver decides about each file below one root. */
 const askingHost = async (t: TestContext): Promise<Place> => {
   const root = join(await temporaryDirectory(t), 'srv')
   await mkdir(root)
@@ -69,7 +69,7 @@ const read = (path: string, offset = 0): FileCommand => ({ op: 'read', path, off
 
 const send = (run: ProbeRun, data: Buffer): void => run.send({ type: 'stdin', request_id: run.id, seq: 0, data, eof: true })
 
-test('a file takes its name when a person has allowed its hash, and the audit log says who', linuxOnly, async (t) => {
+test('a file is written after an approver allows its hash, and the audit log names the approver', linuxOnly, async (t) => {
   const place = await askingHost(t)
   const data = Buffer.from('new text')
   const run = await place.ask(write(place.file, sha256(data)), data)
@@ -84,7 +84,7 @@ test('a file takes its name when a person has allowed its hash, and the audit lo
   assert.match(String((line as Record<string, unknown> | undefined)?.['approved_by']), /^human:/)
 })
 
-test('a refused file leaves the old one as it was, and nothing else', linuxOnly, async (t) => {
+test('a refused file leaves the old file unchanged and no other file', linuxOnly, async (t) => {
   const place = await askingHost(t)
   const data = Buffer.from('new text')
   const run = await place.ask(write(place.file, sha256(data)), data)
@@ -95,7 +95,7 @@ test('a refused file leaves the old one as it was, and nothing else', linuxOnly,
   assert.deepEqual([await readdir(place.root), await place.host.events(run.id)], [['file'], ['denial']])
 })
 
-test('other bytes than those of the approved hash never take the name', linuxOnly, async (t) => {
+test('bytes that do not match the approved hash never replace the file', linuxOnly, async (t) => {
   const place = await askingHost(t)
   const evil = Buffer.from('evil text')
   const run = await place.ask(write(place.file, sha256(Buffer.from('good text'))), evil)
@@ -106,7 +106,7 @@ test('other bytes than those of the approved hash never take the name', linuxOnl
   assert.equal(await readFile(place.file, 'utf8'), 'old text')
 })
 
-test('a file that is exchanged after the question is neither shown nor replaced', linuxOnly, async (t) => {
+test('a file that changes after the approval request is neither read nor replaced', linuxOnly, async (t) => {
   const place = await askingHost(t)
   const data = Buffer.from('new text')
   for (const [command, stdin] of [
@@ -124,7 +124,7 @@ test('a file that is exchanged after the question is neither shown nor replaced'
   }
 })
 
-test('commands that read one version at once are one question, and later ones are none', linuxOnly, async (t) => {
+test('concurrent reads of one file version share one approval request, and later reads need none', linuxOnly, async (t) => {
   const place = await askingHost(t)
   const runs = [await place.ask(read(place.file)), await place.ask(read(place.file, 4))]
   const hash = await place.ask({ op: 'hash', path: place.file, version: null })
@@ -142,7 +142,7 @@ test('commands that read one version at once are one question, and later ones ar
   assert.equal(await again.denial(), 'approval_denied')
 })
 
-test('a refusal is one for all commands that read the file at once, and a withdrawal for its own alone', linuxOnly, async (t) => {
+test('a refusal applies to all concurrent reads of a file, but a cancel only to its own', linuxOnly, async (t) => {
   const place = await askingHost(t)
   const [first, second] = [await place.ask(read(place.file)), await place.ask(read(place.file))]
   await first.frame('waiting')
@@ -154,7 +154,7 @@ test('a refusal is one for all commands that read the file at once, and a withdr
   for (const run of [second, third]) assert.equal(await run.denial(), 'approval_denied')
 })
 
-test('a flood of files is bounded like one of commands', linuxOnly, async (t) => {
+test('approval requests for files have the same limit as those for commands', linuxOnly, async (t) => {
   const place = await askingHost(t)
   const runs: ProbeRun[] = []
   for (let at = 0; at < MAX_WAITING_OF_AGENT; at++) {
@@ -164,7 +164,7 @@ test('a flood of files is bounded like one of commands', linuxOnly, async (t) =>
   await place.questions(MAX_WAITING_OF_AGENT)
   const more = await place.ask(read(place.file))
   assert.equal(await more.denial(), 'concurrency_limit_reached')
-  // A run that waits has no slot, so files that need no question are still listed.
+  // A waiting run holds no slot, so files that need no approval can still be listed.
   assert.equal((await (await place.ask({ op: 'stat', path: place.file })).exit()).code, 0)
   for (const run of runs) run.send({ type: 'cancel', request_id: run.id })
   await place.questions(0)

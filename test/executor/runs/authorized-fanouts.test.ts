@@ -45,7 +45,7 @@ const proven = (body: object, clock = new ManualClock()): AuthorizedFanouts => {
 }
 const REFUSED = { code: 'operator_proof_required' }
 
-test('each host that the words mean may be asked once, whatever words they are', () => {
+test('a proven fan-out may send one request to each host that its words select', () => {
   for (const [hosts, agents] of [
     [['web1'], [WEB1]],
     [
@@ -66,7 +66,7 @@ test('each host that the words mean may be asked once, whatever words they are',
   }
 })
 
-test('nothing else may be asked of them, and what is refused leaves the host to be asked', () => {
+test('a changed request is refused, and its host can still get the proven one', () => {
   const stdin = Buffer.from('hi')
   const signed = { len: 2, pieces: pieceHashes(stdin) }
   const fanouts = proven({ hosts: ['web1'], stdin_b64: stdin.toString('base64'), timeout_ms: 5, request_ids: { [WEB1]: ID } })
@@ -85,7 +85,7 @@ test('nothing else may be asked of them, and what is refused leaves the host to 
   fanouts.spend(ID, asking(WEB1, right))
 })
 
-test('it ends when it is said to be over, with its deadline, or after a day', async () => {
+test('a proven fan-out ends when it is over, at its deadline, or after a day', async () => {
   const over = proven({ hosts: ['web1'] })
   over.over(ID)
   assert.equal(over.has(ID), false)
@@ -103,7 +103,7 @@ test('it ends when it is said to be over, with its deadline, or after a day', as
   }
 })
 
-test('what is no object of a fan-out, names another, or names nobody is none', () => {
+test('an object that is not a valid fan-out, has another ID, or selects no known host is refused', () => {
   const fanouts = new AuthorizedFanouts({ clock: new ManualClock() })
   const add = (body: unknown): void => fanouts.add(ID, Buffer.from(JSON.stringify(body)), KNOWN)
   const good = { hosts: ['web1'], argv: ['uptime'] }
@@ -116,7 +116,7 @@ test('what is no object of a fan-out, names another, or names nobody is none', (
     [{ ...good, fanout_id: OTHER_ID }, 'operator_proof_required'],
     [{ ...good, hosts: ['nobody'] }, 'unknown_agent'],
     [{ ...good, hosts: ['web1', '!web1'] }, 'no_hosts'],
-    // Anybody can make an id that begins so.
+    // Anyone can create an ID with this beginning.
     [{ ...good, hosts: ['eeeeee'] }, 'operator_proof_required'],
   ] as const)
     assert.throws(() => add(body), { code }, JSON.stringify(body))
@@ -125,7 +125,7 @@ test('what is no object of a fan-out, names another, or names nobody is none', (
   assert.throws(() => add(good), { code: 'conflict' })
 })
 
-test('of more than may go on the oldest is asked no more', () => {
+test('above the limit of active fan-outs the oldest one is dropped', () => {
   const fanouts = new AuthorizedFanouts({ clock: new ManualClock() })
   const ids = Array.from({ length: MAX_FANOUTS + 1 }, (_, index) => `01890a5d-ac96-774b-bcce-${String(index).padStart(12, '0')}`)
   for (const id of ids) fanouts.add(id, Buffer.from(JSON.stringify({ hosts: ['web1'], argv: ['uptime'] })), KNOWN)
@@ -133,7 +133,7 @@ test('of more than may go on the oldest is asked no more', () => {
     ids.map((id) => fanouts.has(id)),
     ids.map((_, index) => index > 0),
   )
-  // One that is none makes no room.
+  // An invalid fan-out does not displace another.
   assert.throws(() => fanouts.add(ID, Buffer.from(JSON.stringify({ hosts: ['web1'], argv: 'uptime' })), KNOWN), { code: 'bad_request' })
   assert.ok(fanouts.has(ids[1]!))
 })

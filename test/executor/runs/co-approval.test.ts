@@ -15,7 +15,7 @@ const [target, requester, carol, dave] = [newParty(), newParty(), newParty(), ne
 const ids = [carol, dave].map(({ signer }) => signer.agentId)
 const permit_sha256 = randomBytes(32).toString('hex')
 
-/** Two of two are needed; `asks` has who is asked now. */
+/** Two of two approvals are needed. `asks` has the approvers that are asked now. */
 const collecting = (question: unknown = { argv: ['deploy'] }) => {
   const clock = new ManualClock()
   const asks = new Map<string, ApproverAsk>()
@@ -33,7 +33,7 @@ const collecting = (question: unknown = { argv: ['deploy'] }) => {
     expires_at_ms: clock.now() + 60_000,
   }
   const co = new CoApproval({ approvers: { open }, clock }, { of, question: question as ApprovalRequest, onGiven: () => undefined })
-  // Who has answered is asked no more, as where statements come in.
+  // An approver that answered is not asked any more, as when its statement arrives.
   const say = (agent_id: string, decision: 'allow' | 'deny'): void => {
     const ask = asks.get(agent_id)
     asks.delete(agent_id)
@@ -42,7 +42,7 @@ const collecting = (question: unknown = { argv: ['deploy'] }) => {
   return { clock, asks, co, say }
 }
 
-test('when the time is up, those of whom no answer came are named, and nobody is asked any more', async () => {
+test('at the timeout, the approvers that did not answer are named and no longer asked', async () => {
   const { clock, asks, co, say } = collecting()
   const result = co.collect(new AbortController().signal)
   assert.deepEqual([...asks.keys()], ids)
@@ -57,7 +57,7 @@ test('when the time is up, those of whom no answer came are named, and nobody is
   assert.deepEqual([asks.size, clock.pending], [0, 0])
 })
 
-test('when so many have refused that too few are left, it is over at once', async () => {
+test('the run is denied as soon as too few approvers are left', async () => {
   const { asks, clock, co, say } = collecting()
   const result = co.collect(new AbortController().signal)
   say(ids[0]!, 'deny')
@@ -66,7 +66,7 @@ test('when so many have refused that too few are left, it is over at once', asyn
   assert.deepEqual([asks.size, clock.pending], [0, 0])
 })
 
-test('what is not wanted any more is taken back, also before it began', async () => {
+test('an aborted approval withdraws its requests, or never sends them', async () => {
   const { asks, co } = collecting()
   const gone = new AbortController()
   const result = co.collect(gone.signal)
@@ -78,14 +78,14 @@ test('what is not wanted any more is taken back, also before it began', async ()
   assert.equal(never.asks.size, 0)
 })
 
-test('what is too long for a frame nobody is asked about', async () => {
+test('an approval request that is too long for a frame is not sent', async () => {
   const { asks, co } = collecting({ argv: ['x'.repeat(MAX_APPROVAL_QUESTION)] })
   const said = await co.collect(new AbortController().signal)
   assert.match('reason' in said ? said.detail : '', /too long/)
   assert.equal(asks.size, 0)
 })
 
-test('runs of one requester leave room for questions to approvers of others, and get theirs back', () => {
+test('approval requests of one requester leave room for those of others, and free their places at the end', () => {
   const asks = new ApproverAsks({} as ApproverAsksDeps, {
     agentId: 'a'.repeat(64),
     machineId: 'b'.repeat(64),

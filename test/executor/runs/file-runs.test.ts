@@ -19,7 +19,7 @@ interface FileHost {
   ask(command: FileCommand, stdin?: Buffer): Promise<ProbeRun>
 }
 
-/** A peer may use files below one root, with these keys. */
+/** Lets a peer use files below one root, with these keys. */
 const hostWith = async (t: TestContext, keys = 'read = true\nwrite = true'): Promise<FileHost> => {
   const root = join(await temporaryDirectory(t), 'srv')
   await mkdir(root)
@@ -54,7 +54,7 @@ const sendStdin = (run: ProbeRun, data: Buffer, ends = true): void => {
     })
 }
 
-test('a file is read by a run like any other: signed, and in the audit log before', linuxOnly, async (t) => {
+test('a file is read by a signed run that is in the audit log', linuxOnly, async (t) => {
   const { host, root, ask } = await hostWith(t)
   const data = randomBytes(200_000)
   await writeFile(join(root, 'file'), data)
@@ -72,7 +72,7 @@ test('a file is read by a run like any other: signed, and in the audit log befor
   )
 })
 
-test('a failed file command exits with 1 and says why in one line', linuxOnly, async (t) => {
+test('a failed file command exits with 1 and one line with the reason', linuxOnly, async (t) => {
   const { root, ask } = await hostWith(t)
   const run = await ask({ op: 'hash', path: join(root, 'none'), version: null })
   assert.equal((await run.exit()).code, 1)
@@ -80,7 +80,7 @@ test('a failed file command exits with 1 and says why in one line', linuxOnly, a
   assert.deepEqual([readFileError(text)?.code, text.startsWith(`${root}/none: `), run.output().length], ['ENOENT', true, 0])
 })
 
-test('a file is written with signed stdin', linuxOnly, async (t) => {
+test('a file is written from signed stdin', linuxOnly, async (t) => {
   const { root, ask } = await hostWith(t)
   const data = randomBytes(STDIN_PIECE_BYTES + 10_000)
   const run = await ask(write(join(root, 'file'), data), data)
@@ -97,7 +97,7 @@ test('an empty file is written', linuxOnly, async (t) => {
   assert.deepEqual([(await run.exit()).code, (await readFile(join(root, 'file'))).length], [0, 0])
 })
 
-test('other stdin than announced never gets into the file', linuxOnly, async (t) => {
+test('stdin that was not announced is never written into the file', linuxOnly, async (t) => {
   const { root, ask } = await hostWith(t)
   const data = Buffer.from('good')
   const run = await ask(write(join(root, 'file'), data), data)
@@ -110,11 +110,11 @@ test('other stdin than announced never gets into the file', linuxOnly, async (t)
 })
 
 for (const [title, keys, command] of [
-  ['outside of each root', 'read = true\nwrite = true', () => ({ op: 'stat', path: '/etc/passwd' })],
-  ['beside the root', 'read = true', (root: string) => ({ op: 'stat', path: `${root}ication` })],
-  ['read without the right', 'write = true', (root: string) => ({ op: 'hash', path: `${root}/file`, version: null })],
-  ['written without the right', 'read = true', (root: string) => write(`${root}/file`, Buffer.from('x'))],
-  ['made without create_dirs', 'write = true', (root: string) => ({ op: 'mkdir', path: `${root}/d`, mode: null })],
+  ['outside every root', 'read = true\nwrite = true', () => ({ op: 'stat', path: '/etc/passwd' })],
+  ['next to the root with a longer name', 'read = true', (root: string) => ({ op: 'stat', path: `${root}ication` })],
+  ['read without the right to read', 'write = true', (root: string) => ({ op: 'hash', path: `${root}/file`, version: null })],
+  ['written without the right to write', 'read = true', (root: string) => write(`${root}/file`, Buffer.from('x'))],
+  ['created without create_dirs', 'write = true', (root: string) => ({ op: 'mkdir', path: `${root}/d`, mode: null })],
 ] as readonly (readonly [string, string, (root: string) => FileCommand])[])
   test(`a path that is ${title} is denied`, linuxOnly, async (t) => {
     const { host, root, ask } = await hostWith(t, keys)
@@ -125,7 +125,7 @@ for (const [title, keys, command] of [
     assert.deepEqual(await readdir(root), [])
   })
 
-test('only a well-formed file command with its limits is done', linuxOnly, async (t) => {
+test('a malformed file command, or one above its limits, is denied', linuxOnly, async (t) => {
   const { link, root, ask } = await hostWith(t)
   await writeFile(join(root, 'file'), 'x')
   const path = join(root, 'file')
@@ -175,10 +175,10 @@ test('a cancelled file command ends, and its upload can be continued', linuxOnly
   assert.ok((await readFile(join(root, 'file'))).equals(data))
 })
 
-test('a requester that takes no output cannot hold a file command that it cancels', linuxOnly, async (t) => {
+test('a requester that reads no output cannot prolong a file command that it cancels', linuxOnly, async (t) => {
   const { host, link, root } = await hostWith(t)
   const path = join(root, 'large')
-  // The window takes the first part. The rest fits into what a file command writes ahead, so that its work is done.
+  // The window takes the first part, and the rest fits in the buffer of the file command, so that its work is complete.
   const length = FIRST_UNACKED_PER_RUN + STDIN_PIECE_BYTES / 2
   await writeFile(path, randomBytes(length))
   const argv = fileCommandArgv({ op: 'read', path, offset: 0, length, version: null })

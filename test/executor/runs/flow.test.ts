@@ -21,7 +21,7 @@ const received = async (run: ProbeRun, bytes: number): Promise<void> => {
   await run.frame('stdout', () => unacked(run) >= bytes)
 }
 
-test('a reader that does not acknowledge pauses the child at the window; the rest comes when it does', async (t) => {
+test('a reader that does not acknowledge pauses the child at the window until it acknowledges', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: BIG, keys: KEYS })
   const run = await link.ask([host.program('big')], { ack: false })
   const { pid } = await run.frame('started')
@@ -41,7 +41,7 @@ test('a reader that does not acknowledge pauses the child at the window; the res
   assert.equal(exit.truncated, false)
 })
 
-test('what a descendant floods a reader with who does not read is bounded, and its loss is told', async (t) => {
+test('output of a descendant without a reader is bounded, and its loss is reported', async (t) => {
   const scripts = { ends: "setsid env -i sh -c 'echo $$ >&2; exec cat /dev/zero' &\nsleep 0.3" }
   const { host, link } = await ExecutorHost.linked(t, { scripts, keys: 'max_stdout_bytes = 1000000000000' })
   const run = await link.ask([host.program('ends')], { ack: false })
@@ -56,7 +56,7 @@ test('what a descendant floods a reader with who does not read is bounded, and i
   assert.equal(host.counters.activeSessions, 0)
 })
 
-test('a peer that falls silent with a full window holds neither the program nor its slot', async (t) => {
+test('a silent peer with a full window holds neither the program nor its slot', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, {
     scripts: { flood: 'exec cat /dev/zero' },
     keys: 'max_stdout_bytes = 1000000000000',
@@ -72,9 +72,9 @@ test('a peer that falls silent with a full window holds neither the program nor 
 })
 
 for (const [title, ack] of [
-  ['of what was never sent', { stdin: 0, stdout: 999, stderr: 0 }],
-  ['of stderr that was never sent', { stdin: 0, stdout: 1, stderr: 1 }],
-  ['that goes back', { stdin: 0, stdout: 0, stderr: 0 }],
+  ['of unsent stdout', { stdin: 0, stdout: 999, stderr: 0 }],
+  ['of unsent stderr', { stdin: 0, stdout: 1, stderr: 1 }],
+  ['below an earlier one', { stdin: 0, stdout: 0, stderr: 0 }],
 ] as const)
   test(`an Ack ${title} closes the stream and ends the program`, async (t) => {
     const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; exec sleep 60' } })
@@ -93,7 +93,7 @@ for (const [title, ack] of [
     assert.equal(host.totals().malformed_frames, 1)
   })
 
-test('stdin that was not announced, or a frame that only an executor sends, ends the run', async (t) => {
+test('unannounced stdin, or a frame that only an executor process sends, ends the run', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; exec sleep 60' } })
   for (const bad of [
     (run: ProbeRun) => run.send({ type: 'stdin', request_id: run.id, seq: 0, data: Buffer.from('x'), eof: true }),

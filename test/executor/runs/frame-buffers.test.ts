@@ -13,13 +13,13 @@ const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const SIZE = 512
 const STREAMS = ['stdout', 'stderr'] as const
 
-/** One write that has not read its bytes yet. */
+/** A write that has not read its bytes yet. */
 interface Write {
   readonly parts: readonly Uint8Array[]
   readonly released: () => void
 }
 
-/** A run, its requester, and the writes that still read frames, also those on streams that are lost. */
+/** A run, its requester, and the writes that still read frames, including those on lost streams. */
 class Run {
   readonly written = { stdout: [] as string[], stderr: [] as string[] }
   readonly received = { stdout: 0, stderr: 0 }
@@ -56,7 +56,7 @@ class Run {
     )
   }
 
-  /** A pending write reads its bytes now. Writes of one stream end in order, and those of a lost stream at any time. */
+  /** Lets a pending write read its bytes. Writes of one stream end in order, and those of a lost stream at any time. */
   read(at: number): void {
     const [write] = this.#pending.splice(at, 1)
     if (write === undefined) return
@@ -67,7 +67,7 @@ class Run {
     write.released()
   }
 
-  /** The requester acknowledges what it received, or what a captured network process claims. */
+  /** The requester acknowledges the frames that it received, or those that a captured network process claims. */
   ack(claimed: boolean): void {
     this.#outbox.ack(claimed ? { stdout: this.written.stdout.length, stderr: this.written.stderr.length } : this.received)
     if (claimed) for (const stream of STREAMS) this.received[stream] = this.written[stream].length
@@ -97,7 +97,7 @@ const step = fc.record({
   ),
 })
 
-/** `detached` runs get no claims, because nothing was sent to claim. */
+/** Runs in `detached` make no claims, because no frames were sent to them. */
 const take = (run: Run, detached: Set<Run>, does: (typeof step extends fc.Arbitrary<infer T> ? T : never)['does']): void => {
   if (typeof does === 'number') return run.read(does)
   if (does === 'close') return run.close()
@@ -114,7 +114,7 @@ const take = (run: Run, detached: Set<Run>, does: (typeof step extends fc.Arbitr
   if (!detached.has(run)) run.ack(does === 'claim')
 }
 
-test('no buffer is used again while a write, another stream or a later resume may read it', () => {
+test('a buffer is not reused while a write, another stream or a later resume may read it', () => {
   fc.assert(
     fc.property(fc.array(step, { maxLength: 300 }), (steps) => {
       const pool = new BufferPool({ size: SIZE, max: 8 })
@@ -122,7 +122,7 @@ test('no buffer is used again while a write, another stream or a later resume ma
       const runs = [new Run(pool, total), new Run(pool, total), new Run(pool, total)]
       const detached = new Set<Run>()
       for (const { run, does } of steps) take(runs[run]!, detached, does)
-      // Whatever is pending is read at last, and a resumed requester receives the rest unchanged.
+      // In the end all pending writes read, and a resumed requester receives the rest unchanged.
       for (const run of runs) {
         if (!run.closed) run.attach()
         while (run.pending > 0) run.read(0)
@@ -156,7 +156,7 @@ test('a buffer returns to the pool when its frame is acknowledged and written, i
   assert.equal(pool.take(), second)
 })
 
-test('an outbox that closes returns its buffers, and later ones at once', () => {
+test('an outbox that closes returns its buffers, and returns later ones at once', () => {
   const pool = new BufferPool({ size: SIZE, max: 8 })
   const outbox = new Outbox({ total: new UnackedTotal(), frames: pool }, { requestId: ID, onRoom: () => undefined })
   const buffer = pool.take()

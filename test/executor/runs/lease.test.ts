@@ -23,7 +23,7 @@ test('a lease expires after silence, and only then', async () => {
   assert.equal(clock.pending, 0)
 })
 
-test('a renewal that waited while something else held us up is heard before its lease is over', async (t) => {
+test('a renewal that arrived while the event loop was blocked counts', async (t) => {
   const clock = new ManualClock()
   let expired = 0
   const lease = new Lease({ clock }, { onExpired: () => expired++ })
@@ -34,7 +34,7 @@ test('a renewal that waited while something else held us up is heard before its 
   t.after(() => peer.destroy())
   await Promise.all([once(server, 'connection'), once(peer, 'connect')])
   await clock.advance(LEASE_EXPIRES_MS - 1)
-  // As a timer of the runtime fires: before the next look at what has come.
+  // A timer of the runtime fires like this, before the next poll for input.
   await sleep(1)
   peer.write('renew')
   await clock.advance(1)
@@ -44,15 +44,15 @@ test('a renewal that waited while something else held us up is heard before its 
   assert.equal(expired, 1)
 })
 
-test('a renewal that waits behind what others sent while we were held up is waited for', async () => {
-  // Until its end, and earlier, so that it ends while what waited is read.
+test('a lease waits for a renewal that is queued behind the messages of others', async () => {
+  // Blocks the loop until the end of the lease, or earlier so that the lease ends while the queue is read.
   for (const before of [LEASE_EXPIRES_MS - 1, 500]) {
     const clock = new ManualClock()
     let expired = 0
     const lease = new Lease({ clock }, { onExpired: () => expired++ })
     await clock.advance(before)
     clock.hold(LEASE_EXPIRES_MS - 1 - before + 600)
-    // Turns of the loop, in which what others sent is read.
+    // Turns of the event loop that read messages of others.
     for (let turn = 0; turn < 5; turn++) await clock.advance(50)
     assert.equal(expired, 0)
     lease.renew()
@@ -63,7 +63,7 @@ test('a renewal that waits behind what others sent while we were held up is wait
   }
 })
 
-test('however often we are held up, the lease of a requester that is gone ends', async () => {
+test('the lease of a lost requester ends even if the event loop is blocked repeatedly', async () => {
   const clock = new ManualClock()
   let expired = 0
   const lease = new Lease({ clock }, { onExpired: () => expired++ })
@@ -76,7 +76,7 @@ test('however often we are held up, the lease of a requester that is gone ends',
   lease.stop()
 })
 
-test('a stopped lease leaves no timer behind', () => {
+test('a stopped lease leaves no timer', () => {
   const clock = new ManualClock()
   new Lease({ clock }, { onExpired: () => assert.fail('expired') }).stop()
   assert.equal(clock.pending, 0)

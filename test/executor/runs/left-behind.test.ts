@@ -10,7 +10,7 @@ const linuxOnly = { skip: !hasProc && 'needs /proc' }
 const SCRIPTS = { leaves: 'setsid sleep 1000 </dev/null >/dev/null 2>&1 & sleep 1000 </dev/null >/dev/null 2>&1 & echo ran' }
 const TEXT = '2 processes that the command left running were ended with it'
 
-test('a requester gets the warning descendants_ended; the journal and diagnostics have it', linuxOnly, async (t) => {
+test('the warning descendants_ended is sent to a requester and is in audit log and diagnostics', linuxOnly, async (t) => {
   const host = await ExecutorHost.start(t, { scripts: SCRIPTS })
   await host.befriend(host.peer)
   const network = await host.connect()
@@ -24,7 +24,7 @@ test('a requester gets the warning descendants_ended; the journal and diagnostic
   assert.deepEqual([recent?.kind, recent?.bytes_at_warn, recent?.processes], ['descendants_ended', null, 2])
 })
 
-test('a caller of this host gets the number of processes, and the journal has it', linuxOnly, async (t) => {
+test('a local client gets the number of ended processes, which is also in the audit log', linuxOnly, async (t) => {
   const host = await LocalHost.start(t, { scripts: SCRIPTS })
   const run = await host.run(await host.open(), [host.program('leaves')])
   assert.equal((await run.outcome()).code, 0)
@@ -34,7 +34,7 @@ test('a caller of this host gets the number of processes, and the journal has it
   assert.deepEqual(lines, [['descendants_ended', null, 2]])
 })
 
-test('the number of processes is read from the text of a target, and is at least one', () => {
+test('the number of processes is read from the warning text of a target, and is at least one', () => {
   for (const count of [1, 2, 999_999_999]) assert.equal(leftBehindIn(leftBehindText(count)), count)
   for (const text of ['', 'many', '0 processes', '-2 processes', '2', '2.5 processes', '1e9 processes', '9999999999 processes'])
     assert.equal(leftBehindIn(text), 1)

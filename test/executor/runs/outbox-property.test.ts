@@ -10,14 +10,14 @@ import { AGENT_SIGNATURE_BYTES, FIRST_UNACKED_PER_RUN, FRAME_COST, MAX_UNACKED_P
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const EXIT = execFrame.encode({ type: 'exit', body: new Uint8Array(1), signature: new Uint8Array(AGENT_SIGNATURE_BYTES) })
 
-/** A requester that comes and goes, takes its time, and forgets nothing that it has heard. */
+/** A requester that attaches and detaches, reads slowly, and keeps each frame that it received. */
 class Reader {
   readonly heard = { stdout: [] as string[], stderr: [] as string[] }
   readonly consumed = { stdout: 0, stderr: 0 }
   exits = 0
   #line = 0
 
-  /** A new line; what is said on older ones is heard no more. It says that it is full after `room` frames. */
+  /** Opens a new line and ignores frames on older lines. The new line reports that it is full after `room` frames. */
   line(room: number) {
     const number = ++this.#line
     const drained = Promise.withResolvers<void>()
@@ -60,7 +60,7 @@ const step = fc.oneof(
   { weight: 1, arbitrary: fc.record({ do: fc.constant('drain' as const) }) },
 )
 
-test('whoever comes and goes in whatever order hears each frame once, in order, and the Exit last', async () => {
+test('a requester that attaches and detaches at any time receives each frame once, in order, and the Exit last', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 200 }), async (steps) => {
       const total = new UnackedTotal()
@@ -105,7 +105,7 @@ test('whoever comes and goes in whatever order hears each frame once, in order, 
   )
 })
 
-test('however it is lost and resumed, a run never keeps more than its window and one frame', () => {
+test('a run that is lost and resumed repeatedly never keeps more than its window and one frame', () => {
   const outbox = new Outbox({ total: new UnackedTotal() }, { requestId: ID, onRoom: () => undefined })
   const reader = new Reader()
   const data = new Uint8Array(60 * 1024)

@@ -14,7 +14,7 @@ import {
 } from '../../../src/protocol/limits/wire.ts'
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
-/** A frame of this size counts 1 KiB. */
+/** A frame of this size counts as 1 KiB. */
 const DATA = new Uint8Array(1024 - FRAME_COST)
 const FIRST = FIRST_UNACKED_PER_RUN / 1024
 const PER_RUN = MAX_UNACKED_PER_RUN / 1024
@@ -43,7 +43,7 @@ const boxOf = (total = new UnackedTotal()) => {
   return { outbox, line, sent, state }
 }
 
-/** One whose reader has taken so much that its window is the largest; answers the next number. */
+/** Acknowledges output until the window has its largest size. Returns the next frame number. */
 const widen = (outbox: Outbox): number => {
   for (let seq = 0; seq < PER_RUN - FIRST; seq++) {
     outbox.push('stdout', DATA)
@@ -52,7 +52,7 @@ const widen = (outbox: Outbox): number => {
   return PER_RUN - FIRST
 }
 
-/** Runs that leave unread what all runs together may. */
+/** Runs whose unread output reaches the limit for all runs. */
 const fullOf = (total: UnackedTotal) => {
   const boxes = Array.from({ length: MAX_UNACKED_TOTAL / MAX_UNACKED_PER_RUN }, () => boxOf(total))
   for (const { outbox } of boxes) {
@@ -66,7 +66,7 @@ for (const [title, grow, window] of [
   ['its first window', () => 0, FIRST],
   ['the largest window', widen, PER_RUN],
 ] as const)
-  test(`the run waits exactly at ${title} and goes on with the next acknowledgement`, () => {
+  test(`the run pauses exactly at ${title} and continues after the next acknowledgement`, () => {
     const { outbox, state } = boxOf()
     const seq = grow(outbox)
     for (let i = 0; i < window - 1; i++) assert.equal(outbox.push('stdout', DATA), true)
@@ -79,7 +79,7 @@ for (const [title, grow, window] of [
     assert.equal(state.rooms, 1)
   })
 
-test('the window grows by what is acknowledged, to its largest and no further', () => {
+test('the window grows with acknowledged output, up to its largest size', () => {
   const { outbox } = boxOf()
   const windows: number[] = []
   let seq = 0
@@ -93,7 +93,7 @@ test('the window grows by what is acknowledged, to its largest and no further', 
   assert.deepEqual(windows, [FIRST, 2 * FIRST, 4 * FIRST, PER_RUN, PER_RUN])
 })
 
-test('acknowledging what was never sent, or going back, is malformed', () => {
+test('an acknowledgement of unsent frames, or below an earlier one, is malformed', () => {
   const { outbox } = boxOf()
   outbox.push('stdout', DATA)
   outbox.push('stdout', DATA)
@@ -109,7 +109,7 @@ test('acknowledging what was never sent, or going back, is malformed', () => {
     )
 })
 
-test('all runs together wait at the common limit, and go on when there is room or a run has ended', () => {
+test('all runs together pause at the common limit, and continue when there is room again', () => {
   const total = new UnackedTotal()
   const boxes = fullOf(total)
   const late = boxOf(total)
@@ -120,15 +120,15 @@ test('all runs together wait at the common limit, and go on when there is room o
   assert.equal(late.state.rooms, 1)
   assert.equal(boxes[0]!.state.rooms, 1)
   assert.equal(boxes[1]!.state.rooms, 0)
-  // The end of a run frees what it held.
+  // The end of a run frees its frames.
   for (const { outbox } of boxes) outbox.close()
   assert.equal(total.full, false)
-  // Closing lets the program write on into nothing.
+  // After it closes, an outbox lets the program write and drops the output.
   assert.equal(boxes[1]!.state.rooms, 1)
   assert.equal(boxes[1]!.outbox.push('stdout', DATA), true)
 })
 
-test('readers that do not read cannot stop one that does', () => {
+test('readers that do not read cannot stop a reader that does', () => {
   const total = new UnackedTotal()
   fullOf(total)
   const reader = boxOf(total)
@@ -143,7 +143,7 @@ test('readers that do not read cannot stop one that does', () => {
   }
 })
 
-test('a full port gets nothing until it has drained, and the run reads no more meanwhile', async () => {
+test('a full channel gets no frame until it has drained, and the run pauses meanwhile', async () => {
   const { outbox, state, sent } = boxOf()
   state.full = true
   assert.equal(outbox.push('stdout', DATA), false)
@@ -157,7 +157,7 @@ test('a full port gets nothing until it has drained, and the run reads no more m
   assert.equal(outbox.push('stdout', DATA), true)
 })
 
-test('what a full port did not get is sent when it has drained, and the Exit after it', async () => {
+test('frames held back by a full channel are sent when it has drained, and the Exit comes last', async () => {
   const { outbox, state, sent } = boxOf()
   state.full = true
   for (let i = 0; i < FIRST; i++) outbox.push('stdout', DATA)
@@ -172,7 +172,7 @@ test('what a full port did not get is sent when it has drained, and the Exit aft
   assert.equal(state.rooms, 0, 'the window is full')
 })
 
-test('a run whose full stream is lost, or replaced, goes on to its window', () => {
+test('a run whose full stream is lost or replaced continues up to its window', () => {
   for (const again of [false, true]) {
     const { outbox, state } = boxOf()
     state.full = true
@@ -185,7 +185,7 @@ test('a run whose full stream is lost, or replaced, goes on to its window', () =
   }
 })
 
-test('what was written first is sent first again, after the notes and before the Exit', () => {
+test('unacknowledged output is sent again in order, after the notes and before the Exit', () => {
   const { outbox, sent } = boxOf()
   outbox.note(NOTE)
   for (const stream of ['stdout', 'stderr', 'stderr', 'stdout'] as const) outbox.push(stream, DATA)
@@ -208,7 +208,7 @@ test('what was written first is sent first again, after the notes and before the
   assert.deepEqual(sent, [])
 })
 
-test('nobody there: output is kept up to the window, and nothing else than that is sent later', () => {
+test('without a requester, output is kept up to the window and sent later', () => {
   const { outbox, sent, state } = boxOf()
   outbox.detach()
   for (let i = 1; i < FIRST; i++) assert.equal(outbox.push('stdout', DATA), true)
@@ -221,7 +221,7 @@ test('nobody there: output is kept up to the window, and nothing else than that 
   assert.equal(state.rooms, 1)
 })
 
-test('there is no going on from what was never sent, though it is kept, nor from what was acknowledged', () => {
+test('a resume is refused after unsent frames and before acknowledged frames', () => {
   const { outbox, line } = boxOf()
   outbox.push('stdout', DATA)
   outbox.push('stdout', DATA)
@@ -237,13 +237,13 @@ test('there is no going on from what was never sent, though it is kept, nor from
       () => outbox.attach(line, from),
       (error) => isAppError(error, 'malformed'),
     )
-  // Once said, a second hearing may begin anywhere between the two.
+  // After frames were sent, another resume may start anywhere between the two.
   outbox.attach(line, { stdout: 2, stderr: 0 })
   outbox.attach(line, { stdout: 1, stderr: 0 })
   outbox.attach(line, { stdout: 3, stderr: 0 })
 })
 
-test('the last chance hands over everything, room or not, and once', () => {
+test('a flush sends all frames once, even on a full channel', () => {
   const { outbox, state, sent } = boxOf()
   state.full = true
   outbox.push('stdout', DATA)

@@ -15,7 +15,7 @@ import { groupCells, isAlive, script, startGuardian, until } from '../../support
 const sharing = new TimeSlicer({ clock: systemClock })
 const GROUP = { containment: 'group', leaf: null, mark: null, sharing, onStuck: () => undefined } as const
 
-/** As a program is that became another user's: no signal reaches it, and the kernel says so. */
+/** A process tree like that of a program that changed its user, so that the kernel refuses signals to it. */
 class DeafCell extends ProcessTree {
   override signal(): void {}
   override get refusesSignals(): boolean {
@@ -23,14 +23,14 @@ class DeafCell extends ProcessTree {
   }
 }
 
-/** Cells that are all made like this. */
+/** Process trees that are all created by `make`. */
 const cellsOf = async (make: () => ProcessTree): Promise<ProcessTrees> => {
   const trees = await groupCells()
   trees.open = () => ({ kind: 'open', tree: make(), inNamespace: false })
   return trees
 }
 
-/** A control group as far as this goes; what is left out does nothing. */
+/** Parts of a control group. The other parts do nothing. */
 const leafOf = (parts: Partial<CgroupLeaf>): CgroupLeaf =>
   ({
     isStuck: false,
@@ -41,7 +41,7 @@ const leafOf = (parts: Partial<CgroupLeaf>): CgroupLeaf =>
     ...parts,
   }) as unknown as CgroupLeaf
 
-test('a program that nothing can kill counts among those that run until it is dead, though its run has ended', async (t) => {
+test('a program that cannot be killed occupies its concurrency slot until it is dead, even after its run', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, {
     scripts: { waits: 'echo up; exec sleep 1000', hello: 'echo hi' },
     keys: 'max_concurrent_per_agent = 1\nmax_concurrent_total = 1',
@@ -65,7 +65,7 @@ test('a program that nothing can kill counts among those that run until it is de
   assert.equal(outcome, null)
 })
 
-test('… and keeps the place of its session, so that sessions opened and closed start no more of them', async (t) => {
+test('a program that cannot be killed also keeps the place of its session', async (t) => {
   const host = await LocalHost.start(t, {
     scripts: { waits: 'echo $$; exec sleep 1000' },
     amend: (policy) => ({ ...policy, limits: { ...policy.limits, max_concurrent_sessions: 1 } }),
@@ -82,7 +82,7 @@ test('… and keeps the place of its session, so that sessions opened and closed
   await until(async () => (await host.open().catch(() => null)) !== null)
 })
 
-test('… and its run ends without it, too, where a caller of REXD says SIGKILL', async (t) => {
+test('the run of a program that cannot be killed ends after a SIGKILL of a REXD client', async (t) => {
   const host = await LocalHost.start(t, {
     scripts: { waits: 'echo $$; exec sleep 1000' },
     trees: await cellsOf(() => new DeafCell(GROUP)),
@@ -95,7 +95,7 @@ test('… and its run ends without it, too, where a caller of REXD says SIGKILL'
   assert.deepEqual([code, signal, truncated, isAlive(pid)], [null, null, true, true])
 })
 
-test('what was started and killed because its limits could not be set is in the journal as started', async (t) => {
+test('a program that was killed because its limits could not be set is in the audit log as started', async (t) => {
   const confine = (): never => {
     throw new Error('no limits today')
   }
@@ -107,7 +107,7 @@ test('what was started and killed because its limits could not be set is in the 
   assert.equal(host.counters.activeSessions, 0)
 })
 
-test('what cannot be held, because we cannot come out of its control group, is killed and fails, without limits for ourselves', async (t) => {
+test('a program in a control group that the daemon cannot leave is killed without limits for the daemon', async (t) => {
   const done: string[] = []
   const leaf = leafOf({ isStuck: true, confine: () => void done.push('confined'), end: async () => false })
   const tree = new ProcessTree({ ...GROUP, containment: 'cgroup', leaf, onStuck: () => void done.push('told') })

@@ -9,7 +9,7 @@ import { ExecutorHost } from '../../support/executor-host.ts'
 import type { FakeLink, FakeNetwork, ProbeRun } from '../../support/fake-network.ts'
 import { socketPair } from '../../support/socket-pair.ts'
 
-/** Each reads another 7 to 10 MiB, so that a frame with bytes of another place or run changes the hash. */
+/** Each script prints a different 7 to 10 MiB, so that a frame with bytes of another place or run changes the hash. */
 const SCRIPTS = {
   up: 'exec seq 1 1200000',
   down: 'exec seq 1200000 -1 1',
@@ -17,13 +17,13 @@ const SCRIPTS = {
 }
 const LOSE_AFTER = 24 * MAX_FRAME_DATA
 
-/** Resolves when so much has come on this stream, or the Exit. */
+/** Resolves with null when enough stdout has arrived, or with the Exit. */
 const progress = async (run: ProbeRun): Promise<ExecExit | null> => {
   const enough = run.frame('stdout', () => run.output().length >= LOSE_AFTER).then(() => null)
   return Promise.race([run.exit(), enough])
 }
 
-/** Follows a run over streams that are lost again and again. */
+/** Follows a run over streams that are lost repeatedly. */
 const follow = async (link: FakeLink, first: ProbeRun) => {
   const streams = { stdout: [] as Buffer[], stderr: [] as Buffer[] }
   let run = first
@@ -41,7 +41,7 @@ const follow = async (link: FakeLink, first: ProbeRun) => {
   }
 }
 
-/** A network process that stops reading now and then, so that writes of the executor wait. */
+/** Makes a network process stop reading at times, so that writes of the executor process wait. */
 const stutter = (network: FakeNetwork): (() => void) => {
   const stopped = new AbortController()
   const loop = async (): Promise<void> => {
@@ -56,7 +56,7 @@ const stutter = (network: FakeNetwork): (() => void) => {
   return () => stopped.abort()
 }
 
-test('runs that share buffers stay apart over lost streams, resumes and a slow reader', async (t) => {
+test('runs that share buffers do not mix output despite lost streams, resumes and a slow reader', async (t) => {
   const host = await ExecutorHost.start(t, { scripts: SCRIPTS, keys: 'max_stdout_bytes = 100000000\nmax_stderr_bytes = 100000000' })
   await host.befriend(host.peer)
   const network = await host.connect(await socketPair(t))

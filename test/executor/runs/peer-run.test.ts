@@ -16,7 +16,7 @@ const REQUEST_ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const EXIT = new Uint8Array([1])
 const REFUSAL = new Uint8Array([2])
 
-/** A run of one program whose output, journal, slot and approval clients write down what they are told. */
+/** A run of one program. Its output, journal, slot and approval clients record their calls. */
 class Recorder {
   readonly events: string[] = []
   stdin: PeerRunInit['stdin'] = null
@@ -26,7 +26,7 @@ class Recorder {
     this.#t = t
   }
 
-  /** Long enough for all that waits for nothing to be written down. */
+  /** Waits until all calls that do not depend on others are recorded. */
   async settles(): Promise<void> {
     for (let turn = 0; turn < 20; turn += 1) await new Promise(setImmediate)
   }
@@ -89,7 +89,7 @@ const approval = (): {
   return { awaited: { settle: async () => decided.promise, withdraw: (cause) => void withdrawn.push(cause) }, decided, withdrawn }
 }
 
-test('a run is in the journal before its program starts, and over when its output has the Exit', async (t) => {
+test('a run is in the audit log before its program starts, and is over after its output has the Exit', async (t) => {
   const recorder = new Recorder(t)
   const [recorded, kept] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   const run = await recorder.run(await recorder.admitted('exit 3', async () => recorded.promise), {
@@ -121,7 +121,7 @@ test('a run is in the journal before its program starts, and over when its outpu
   ])
 })
 
-test('a run whose end cannot be kept is lost, in the log and for whoever watches, and over when its output knows', async (t) => {
+test('a run whose end cannot be kept is logged as lost, and is over when its output knows', async (t) => {
   const recorder = new Recorder(t)
   const known = Promise.withResolvers<void>()
   const run = await recorder.run(await recorder.admitted(), {
@@ -140,7 +140,7 @@ test('a run whose end cannot be kept is lost, in the log and for whoever watches
   assert.deepEqual(recorder.events.slice(-5), ['exit', 'logged', 'no exit', 'known', 'over'])
 })
 
-test('a run that fails inside frees its slot, and whoever watches is told that it is over', async (t) => {
+test('a run with an internal error frees its slot, and its watchers see its end', async (t) => {
   const recorder = new Recorder(t)
   const broken = async (): Promise<void> => {
     throw new Error('a mistake')
@@ -149,7 +149,7 @@ test('a run that fails inside frees its slot, and whoever watches is told that i
   assert.deepEqual(recorder.events, ['requested', 'slot free', 'logged', 'exec.finished', 'no exit'])
 })
 
-test('nothing is asked of the journal before the output is ready, and what ended the run meanwhile is written behind its request', async (t) => {
+test('the audit log waits for the output, and an earlier end is written after the request', async (t) => {
   const recorder = new Recorder(t)
   const ready = Promise.withResolvers<void>()
   const run = await recorder.run(await recorder.admitted(), { open: async () => ready.promise })
@@ -171,7 +171,7 @@ test('nothing is asked of the journal before the output is ready, and what ended
   ])
 })
 
-test('a run whose output cannot be kept starts nothing, frees its slot and is denied', async (t) => {
+test('a run whose output cannot be kept is denied, frees its slot and starts no program', async (t) => {
   const recorder = new Recorder(t)
   const run = await recorder.run(await recorder.admitted(), {
     open: async () => {
@@ -183,7 +183,7 @@ test('a run whose output cannot be kept starts nothing, frees its slot and is de
   assert.deepEqual(recorder.events, ['slot free', 'exec.denied', denial, 'exit 2'])
 })
 
-test('a run that waits and whose output cannot be kept takes its approval request back', async (t) => {
+test('a waiting run whose output cannot be kept withdraws its approval request', async (t) => {
   const recorder = new Recorder(t)
   const { awaited, decided, withdrawn } = approval()
   const run = await recorder.run(awaited, {
@@ -199,7 +199,7 @@ test('a run that waits and whose output cannot be kept takes its approval reques
   assert.deepEqual(recorder.events, ['exec.denied', 'exit 2'])
 })
 
-test('a run that waited starts when its record says that it may, and not where that cannot be written', async (t) => {
+test('an approved run starts only if its record could be written', async (t) => {
   for (const isWritten of [true, false]) {
     const recorder = new Recorder(t)
     const { awaited, decided } = approval()
@@ -220,7 +220,7 @@ test('a run that waited starts when its record says that it may, and not where t
   }
 })
 
-test('a run that is ended in the moment in which it is allowed starts nothing', async (t) => {
+test('a run that is ended at the moment of its approval starts no program', async (t) => {
   const recorder = new Recorder(t)
   const { awaited, decided, withdrawn } = approval()
   const run = await recorder.run(awaited)
@@ -233,7 +233,7 @@ test('a run that is ended in the moment in which it is allowed starts nothing', 
   assert.deepEqual(recorder.events.slice(0, 3), ['note lease_expired', 'requested', 'warned lease_expired'])
 })
 
-test('stdin of a run that waits is held no longer when it is refused or ended', async (t) => {
+test('a waiting run that is refused or ended releases its stdin', async (t) => {
   for (const isEnded of [true, false]) {
     const recorder = new Recorder(t)
     const { awaited, decided } = approval()
@@ -253,8 +253,8 @@ test('stdin of a run that waits is held no longer when it is refused or ended', 
   }
 })
 
-for (const title of ['while its request is being written down', 'before it may start'] as const)
-  test(`a run that is killed ${title} has no grace when it begins`, async (t) => {
+for (const title of ['while its request is being logged', 'before it may start'] as const)
+  test(`a run that is killed ${title} gets no grace period when it starts`, async (t) => {
     const recorder = new Recorder(t)
     const begun = Promise.withResolvers<void>()
     const isEarly = title === 'before it may start'
@@ -271,7 +271,7 @@ for (const title of ['while its request is being written down', 'before it may s
     assert.deepEqual(recorder.events.slice(-3), ['exec.finished', 'ended by 9', 'exit 1'])
   })
 
-test('an operator who looks on while a run waits for its approval is told of once it is known that it may be watched', async (t) => {
+test('the requester learns of a watching operator after it learns that the run can be watched', async (t) => {
   for (const watch of [true, false]) {
     const recorder = new Recorder(t)
     const { awaited, decided } = approval()

@@ -48,11 +48,11 @@ const check = (object: unknown, request: RequestToSign = toSign): void =>
 const refusedFor = (what: RegExp) => (error: unknown) => isAppError(error, 'operator_proof_required') && what.test(error.message)
 const bad = (error: unknown): boolean => isAppError(error, 'bad_request')
 
-test('the keys are those of the API, no more and no fewer', () => {
+test('the keys of a proven request are those of the API', () => {
   assert.deepEqual(REQUEST_KEYS.toSorted(), [...Object.keys(runRequest.shape), 'terminal'].toSorted())
 })
 
-test('a request that is exactly the proven one passes; what the object leaves out is as the API takes it', () => {
+test('a request that equals the proven one passes, and absent fields have the defaults of the API', () => {
   check(proven)
   check(JSON.stringify(proven, null, 2))
   const least = { ...toSign, timeout_ms: null, cwd: null, clamp: false }
@@ -60,7 +60,7 @@ test('a request that is exactly the proven one passes; what the object leaves ou
   check({ agent_id: BOB, argv: ['cat', '-'] }, { ...least, request_id: '01a1fafc-9b07-75d0-b2a2-40e3bc3046cd' })
 })
 
-test('no field can be another than the proven one, nor be added or left out', () => {
+test('a request with a changed, added or missing field is refused', () => {
   const changes: [Partial<RequestToSign>, RegExp][] = [
     [{ to_agent: BOBS_LIKE }, /: agent differ/],
     [{ argv: ['cat'] }, /: argv differ/],
@@ -87,11 +87,11 @@ test('no field can be another than the proven one, nor be added or left out', ()
   assert.throws(() => check(proven, { ...toSign, argv: ['cat', '+'], cwd: null }), refusedFor(/: argv, cwd differ/))
 })
 
-test('a token that is not valid Unicode fits no token', () => {
+test('a token that is not valid Unicode matches no token', () => {
   assert.throws(() => check('{"agent_id":"' + BOB + '","argv":["\\ud800"]}', { ...toSign, argv: ['\ufffd'] }), refusedFor(/argv/))
 })
 
-test('stdin is pinned whole or by length and hash, and cannot be taken away, swapped or cut', () => {
+test('stdin is pinned as a whole or by length and hash, and cannot be removed, replaced or cut', () => {
   const whole = { ...proven, stdin_b64: 'aGVsbG8=' }
   const pinned = { ...proven, stdin_len: 5, stdin_sha256: stdin.pieces.map(toHex) }
   for (const object of [whole, pinned]) {
@@ -118,7 +118,7 @@ test('stdin is pinned whole or by length and hash, and cannot be taken away, swa
     assert.throws(() => check(object, { ...toSign, stdin }), bad, JSON.stringify(object))
 })
 
-test('an agent may be named as people name it, but no stranger by the beginning of its id', () => {
+test('an agent may be named by a contact name or ID, but an unlisted one only by its full ID', () => {
   const { agent_id: _id, ...rest } = proven
   const named = (agent: string, to_agent: string): void => check({ ...rest, agent }, { ...toSign, to_agent })
   named('bob', BOB)
@@ -139,7 +139,7 @@ test('an agent may be named as people name it, but no stranger by the beginning 
   assert.throws(() => check({ ...proven, agent_id: 'bob' }), bad)
 })
 
-test('null is as good as absent, and proves nothing that is there', () => {
+test('null equals an absent field, and does not match a given value', () => {
   const { agent_id, argv } = proven
   const bare = {
     agent_id,
@@ -158,7 +158,7 @@ test('null is as good as absent, and proves nothing that is there', () => {
     assert.throws(() => check({ ...proven, [key]: null }), refusedFor(new RegExp(key)))
 })
 
-test('what is no request object of the API is refused', () => {
+test('an object that is not a run request of the API is refused', () => {
   for (const object of [
     '',
     'nothing',
@@ -179,7 +179,7 @@ test('what is no request object of the API is refused', () => {
   assert.throws(() => checkProvenRequest(Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x7d]), toSign, known), bad)
 })
 
-test('that a run outlives its caller is proven like all else, with its lifetime and what is kept', () => {
+test('a proof also covers whether a run is detached, its lifetime and its kept bytes', () => {
   const detached = { ...toSign, timeout_ms: null, detach: { lifetime_ms: 60_000, keep_bytes: null } }
   const object = { ...proven, timeout_ms: null }
   check({ ...object, detach: { lifetime_ms: 60_000 } }, detached)

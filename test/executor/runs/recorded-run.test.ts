@@ -11,7 +11,7 @@ import { ExecutorHost } from '../../support/executor-host.ts'
 import { until } from '../../support/mesh-of-daemons.ts'
 import { ProbeTerminal } from '../../support/probe-terminal.ts'
 
-// Commands that must be recorded, on the target's executor process.
+// Commands that must be recorded, in the executor process of the target.
 
 const SCRIPTS = {
   echoes: 'stty -echo; echo ready; read secret; stty size; echo over; exit 3',
@@ -24,7 +24,7 @@ const hostOf = async (t: TestContext, commandKeys = 'record = true\nwatch = true
 const linesOf = async (host: ExecutorHost): Promise<Readonly<Record<string, unknown>>[]> =>
   (await host.lines()) as unknown as Readonly<Record<string, unknown>>[]
 
-/** The recording of the run that ended. */
+/** The recording of the ended run. */
 const recordingOf = async (host: ExecutorHost): Promise<JournalRecording> => {
   const exit = (await linesOf(host)).find(({ event }) => event === 'exit')
   assert.ok(exit)
@@ -39,7 +39,7 @@ const shownIn = async (directory: string, name: string): Promise<string> => {
   return text
 }
 
-test('the requester is told before the program starts, and the audit log has the hash of what it showed', async (t) => {
+test('the requester learns of the recording before the start, and the audit log has its hash', async (t) => {
   const { host, link } = await hostOf(t)
   const terminal = await ProbeTerminal.open(link, [host.program('echoes')])
   await terminal.shows('ready')
@@ -60,11 +60,11 @@ test('the requester is told before the program starts, and the audit log has the
   assert.deepEqual([bytes, sha256], [file.length, createHash('sha256').update(file).digest('hex')])
   const shown = await shownIn(directory, name)
   assert.match(shown, /^ready\r\n<100x30>30 100\r\nover\r\n$/)
-  // What is typed is not kept where the terminal does not echo it.
+  // Input that the terminal does not echo is not recorded.
   assert.ok(!file.includes('hunter2'))
 })
 
-test('a run of the command without a terminal is recorded as well', async (t) => {
+test('a run of the command without a terminal is also recorded', async (t) => {
   const { host, link } = await hostOf(t)
   const run = await link.ask([host.program('idle')])
   await run.frame('stdout')
@@ -87,7 +87,7 @@ test('a command that cannot be recorded does not run', async (t) => {
   assert.match(String(lines[0]?.['detail']), /^its recording cannot be kept: /)
 })
 
-test('a recording that cannot go on ends the program', async (t) => {
+test('a recording that fails during a run ends the program', async (t) => {
   const { host, link } = await hostOf(t)
   const terminal = await ProbeTerminal.open(link, [host.program('idle')])
   await terminal.shows('ready')
@@ -101,7 +101,7 @@ test('a recording that cannot go on ends the program', async (t) => {
   assert.equal((await recordingOf(host)).complete, false)
 })
 
-test('a command without record = true leaves no file', async (t) => {
+test('a command without record = true creates no recording', async (t) => {
   const { host, link } = await hostOf(t, '')
   const terminal = await ProbeTerminal.open(link, [host.program('echoes')])
   await terminal.shows('ready')

@@ -13,7 +13,7 @@ const signer = agentSignerOf(new Uint8Array(32).fill(1))
 const bodyOf = (number: number): Uint8Array => Buffer.from(`request ${number}`)
 const RECORDED = Promise.resolve()
 
-/** Batches whose signatures are made one by one, when the test lets them. */
+/** Batches whose signatures complete one by one, when the test allows it. */
 const batching = () => {
   const gates: PromiseWithResolvers<void>[] = []
   const batches = new RequestBatches({
@@ -27,12 +27,12 @@ const batching = () => {
     },
   })
   const sign = async (number: number, recorded = RECORDED) => batches.sign(DOMAIN, bodyOf(number), recorded)
-  /** Signature number so and so is under way. */
+  /** Resolves when the signature with this number has begun. */
   const begun = async (number: number): Promise<PromiseWithResolvers<void>> => {
     while (gates[number] === undefined) await nextTurn()
     return gates[number]
   }
-  /** … and is made, or fails. */
+  /** Completes the signature with this number, or lets it fail. */
   const make = async (number: number, failure?: Error): Promise<void> => {
     const gate = await begun(number)
     if (failure === undefined) gate.resolve()
@@ -43,7 +43,7 @@ const batching = () => {
 
 const isGood = (number: number, signature: Uint8Array): boolean => verifyInBatch(signer.publicKey, DOMAIN, bodyOf(number), signature)
 
-test('one by itself is signed at once and alone, as a peer of any release reads it', async () => {
+test('a single request is signed at once and alone, so that peers of any release can verify it', async () => {
   const { sign, make } = batching()
   for (const number of [0, 1]) {
     const signed = sign(number)
@@ -52,20 +52,20 @@ test('one by itself is signed at once and alone, as a peer of any release reads 
   }
 })
 
-test('those that come while one is signed have one signature together, at most so many of them', async () => {
+test('requests that arrive during a signature share the next one, up to a maximum', async () => {
   const { gates, sign, make } = batching()
   const all = Array.from({ length: 1 + MAX_BATCH + 3 }, async (_, number) => sign(number))
   for (const number of [0, 1, 2]) await make(number)
   const signatures = await Promise.all(all)
   assert.equal(gates.length, 3)
   assert.ok(signatures.every((signature, number) => isGood(number, signature)))
-  // And afterwards one by itself is again alone.
+  // A later single request is signed alone again.
   const last = sign(999)
   await make(3)
   assert.equal(verifyAgent(signer.publicKey, DOMAIN, bodyOf(999), await last), true)
 })
 
-test('nobody is given the signature of a batch before all of it is recorded, and the next batch waits for none of that', async () => {
+test('the signatures of a batch are given out after all its lines are written, without delay for the next batch', async () => {
   const { sign, begun, make } = batching()
   const line = Promise.withResolvers<void>()
   const first = sign(0)
@@ -84,7 +84,7 @@ test('nobody is given the signature of a batch before all of it is recorded, and
   assert.deepEqual([isGood(1, await together[0]!), isGood(2, await together[1]!)], [true, true])
 })
 
-test('what cannot be recorded is not signed, and the others of its batch are signed without it, once they are recorded', async () => {
+test('a request that cannot be logged is not signed, and the rest of its batch is signed again', async () => {
   const { gates, sign, begun, make } = batching()
   const failure = new Error('too much at once')
   const line = Promise.withResolvers<void>()
@@ -111,7 +111,7 @@ test('what cannot be recorded is not signed, and the others of its batch are sig
   )
 })
 
-test('of a batch of which one alone is recorded that one is signed alone, and of one without any nothing more', async () => {
+test('a batch with one logged request is signed again alone, and one with none is not signed again', async () => {
   const { gates, sign, make } = batching()
   const failure = new Error('the disk is full')
   const first = sign(0)
@@ -133,7 +133,7 @@ test('of a batch of which one alone is recorded that one is signed alone, and of
   assert.equal(gates.length, 5)
 })
 
-test('where what is signed anew fails, those that wait for it are told', async () => {
+test('an error of the second signature of a batch reaches each of its requests', async () => {
   const { sign, make } = batching()
   const [full, noKey] = [new Error('the disk is full'), new Error('no such key')]
   const first = sign(0)
@@ -148,7 +148,7 @@ test('where what is signed anew fails, those that wait for it are told', async (
   )
 })
 
-test('a signature that cannot be made is an error for its batch, and the next one is made', async () => {
+test('a failed signature is an error for its batch, and the next batch is signed', async () => {
   const { sign, begun, make } = batching()
   const failure = new Error('no such key')
   const first = sign(0)

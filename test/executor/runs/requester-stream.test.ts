@@ -12,7 +12,7 @@ import { soon } from '../../support/local-engine.ts'
 import { permitFor } from '../../support/permit.ts'
 import { groupCells, script, silent, startGuardian } from '../../support/processes.ts'
 
-/** The stream of a requester that acknowledges nothing, and the run on it, whose program is `text`. */
+/** Starts a run with the program `text` on the stream of a requester that acknowledges nothing. */
 const begin = async (t: TestContext, text: string, resumable: boolean) => {
   const events: string[] = []
   const channel = { closed: false, full: false, send: () => true, sendAndRelease: () => true, drained: async () => undefined }
@@ -63,9 +63,9 @@ for (const resumable of [true, false])
     assert.deepEqual(events, ['ended 3', 'closed', 'forgotten'])
   })
 
-test('a run that is killed while nobody takes its output is over, and nothing of it is kept', async (t) => {
+test('a run that is killed while its output is not read ends and keeps no output', async (t) => {
   const { stream, events, over } = await begin(t, "trap '' TERM; while :; do head -c 1000000 /dev/zero; done", true)
-  // Its window is full, so its program is paused.
+  // The window is full, so the program is paused.
   assert.equal(await soon(() => stream.retainedBytes >= FIRST_UNACKED_PER_RUN), true)
   stream.run.kill()
   await over

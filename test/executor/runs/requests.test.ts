@@ -30,9 +30,9 @@ interface Asking {
   readonly host: ExecutorHost
   readonly network: FakeNetwork
   readonly link: FakeLink
-  /** Has a request to the peer signed. */
+  /** Signs a request to the peer. */
   sign(fields?: Partial<Call>, proof?: RequestProof): ReturnType<FakeNetwork['client']['signRequest']>
-  /** Has a question for its rules to the peer signed. */
+  /** Signs a rules query to the peer. */
   signRules(): ReturnType<FakeNetwork['client']['signRulesRequest']>
   /** A genuine proof of this object. */
   prove(object: object, operation?: string): Promise<RequestProof>
@@ -72,7 +72,7 @@ const asking = async (t: TestContext, options: HostOptions = {}): Promise<Asking
 const askedOf = (lines: readonly JournalLine[]): JournalRequest[] =>
   lines.map(({ ts: _ts, chain: _chain, n: _n, prev: _prev, ...event }) => event as JournalRequest)
 
-test('every Request is in the journal of what was asked before its signature comes back, with and without an ACL', async (t) => {
+test('every Request is in the request log before its signature is returned, with and without an ACL', async (t) => {
   for (const acl of [true, false]) {
     const { host, link, sign, prove, lines } = await asking(t, { acl })
     const { agentId: agent_id } = host.peer.signer
@@ -105,7 +105,7 @@ test('every Request is in the journal of what was asked before its signature com
   }
 })
 
-test('a journal of what was asked that cannot be written lets nothing be signed, says so, and works again by itself', async (t) => {
+test('a request log that cannot be written prevents signatures, and works again when it can be written', async (t) => {
   const { host, network, sign, signRules, lines } = await asking(t)
   await sign()
   await rename(host.outgoingPath, `${host.outgoingPath}.1`)
@@ -122,13 +122,13 @@ test('a journal of what was asked that cannot be written lets nothing be signed,
   await rmdir(host.outgoingPath)
   await sign()
   assert.equal((await lines()).length, 1)
-  // The chain goes on in the new file.
+  // The chain continues in the new file.
   const report = await verifyJournal([host.outgoingPath, `${host.outgoingPath}.1`])
   assert.deepEqual([report.ok, report.lines, report.chains], [true, 3, 1])
   await rm(`${host.outgoingPath}.1`)
 })
 
-test('signatures on demand are limited to a burst and a rate: what is refused leaves no line, keeps its proof, and may be signed again', async (t) => {
+test('signatures have a rate limit, and a refused one leaves no log line and keeps its proof valid', async (t) => {
   const clock = new ManualClock()
   const { host, sign, signRules, lines } = await asking(t, { clock })
   const proven = Buffer.from(JSON.stringify({ agent_id: host.peer.signer.agentId, argv: ['uptime'] }))
@@ -146,7 +146,7 @@ test('signatures on demand are limited to a burst and a rate: what is refused le
   for (let more = 0; more < 5; more += 1) await sign()
 })
 
-test('where operators must prove, a request without a proof is not signed, and the network half knows beforehand', async (t) => {
+test('with require_operator_proof a request without proof is not signed, and the network process knows this', async (t) => {
   const { host, network, sign, prove, lines } = await asking(t, { requireOperatorProof: true })
   assert.equal(network.client.snapshot.require_operator_proof, true)
   await assert.rejects(sign(), refused('operator_proof_required', /needs the proof of an operator/))
@@ -161,7 +161,7 @@ test('where operators must prove, a request without a proof is not signed, and t
   )
 })
 
-test("a network half that holds an operator's proof can change nothing in the request", async (t) => {
+test('a network process with an operator proof cannot change the request', async (t) => {
   const { host, network, sign, prove } = await asking(t, { requireOperatorProof: true })
   const other = await network.linkOut(newParty())
   const abc = { len: 3, pieces: pieceHashes(Buffer.from('abc')) }
@@ -196,14 +196,14 @@ test("a network half that holds an operator's proof can change nothing in the re
       refused('operator_proof_required', /another request/),
       JSON.stringify(change),
     )
-    // It has been seen, whatever came of it.
+    // The proof was presented, so it counts as used.
     await assert.rejects(sign(honest, proof), refused('operator_proof_required', /used before/))
   }
   assert.deepEqual(await linesOf(host.outgoingPath), [])
   await sign(honest, await prove(object))
 })
 
-test('a proof of a run is good for one request, which is signed twice at most, and for none after a restart', async (t) => {
+test('a proof is valid for one request with at most two signatures, and not after a restart', async (t) => {
   const { host, network, sign, prove, lines } = await asking(t, { requireOperatorProof: true })
   const object = { agent_id: host.peer.signer.agentId, argv: ['uptime'] }
   const proof = await prove(object)
@@ -224,7 +224,7 @@ test('a proof of a run is good for one request, which is signed twice at most, a
   assert.equal((await lines()).length, 3)
 })
 
-test('a proven request is signed once more for another stream of the same machine, soon, and only as it was', async (t) => {
+test('a proven request is signed once more, soon, unchanged, for another stream of the same machine', async (t) => {
   const clock = new ManualClock(Date.now())
   const { host, network, sign, prove } = await asking(t, { requireOperatorProof: true, clock })
   const moved = { signer: host.peer.signer, machine: newParty().machine }
@@ -252,7 +252,7 @@ test('a proven request is signed once more for another stream of the same machin
   await assert.rejects(sign({}, late), usedBefore)
 })
 
-test('a proven request is signed again twice for each draining that its target signed, and for nothing else', async (t) => {
+test('a proven request is signed twice more for each signed draining denial of its target', async (t) => {
   const clock = new ManualClock(Date.now())
   const { host, network, sign, prove } = await asking(t, { requireOperatorProof: true, clock })
   const proof = await prove({ agent_id: host.peer.signer.agentId, argv: ['uptime'] })
@@ -271,7 +271,7 @@ test('a proven request is signed again twice for each draining that its target s
   await sign({}, proof)
   const second = await sign({}, proof)
   await assert.rejects(sign({}, proof), usedBefore)
-  // Each of these lies.
+  // Each of these denials is false.
   await deny(exitOf(second.body), newParty())
   await deny(exitOf(second.body, { denial_reason: 'argv_not_allowed' }))
   await deny(exitOf(second.body, { denial_reason: null, code: 0 }))
@@ -296,11 +296,11 @@ test('a proven request is signed again twice for each draining that its target s
   await assert.rejects(sign({}, final), refused('operator_proof_required'))
 })
 
-test('a cancel of a detached run is signed and written however much else is asked, and has a bound of its own', async (t) => {
+test('a cancel of a detached run is signed even above the rate limit, within its own limit', async (t) => {
   const { host, network, link, sign, signRules } = await asking(t, { acl: false, requireOperatorProof: true, clock: new ManualClock() })
   const ask = async (what: 'state' | 'cancel') =>
     network.client.signDetachedAsk({ link: link.number, request_id: ID, stream_nonce: callOn(0).stream_nonce, ask: what, from: 0 })
-  // Each costs what a signature does, and comes to none.
+  // Each of these calls counts as a signature and fails.
   for (let n = 0; n < SIGNATURE_BURST; n += 200) await Promise.allSettled(Array.from({ length: 200 }, async () => sign()))
   await assert.rejects(signRules(), refused('rate_limited'))
   await assert.rejects(ask('state'), refused('rate_limited'))

@@ -14,7 +14,7 @@ import { newParty, type ProbeRun } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
 const WAITS = 'trap "echo trapped; exit 9" TERM; echo ready; while :; do sleep 0.05; done'
-/** Says one, waits for the file `go`, says two. */
+/** Prints one, waits for the file `go`, and prints two. */
 const STEPS = 'echo one; echo err >&2; while [ ! -e "${0%/*}/../go" ]; do sleep 0.02; done; echo two; exit 3'
 
 const go = async (host: ExecutorHost): Promise<void> => writeFile(`${host.dir}/go`, '')
@@ -25,7 +25,7 @@ const gone = async (process: number): Promise<void> => {
 const sameHash = (exit: ExecExit, stdout: Uint8Array): void =>
   assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(stdout)))
 
-test('a run whose stream is lost goes on on another: nothing is missing and nothing comes twice', async (t) => {
+test('a run whose stream is lost continues on another without missing or repeated output', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { steps: STEPS } })
   const first = await link.ask([host.program('steps')])
   const { pid } = await first.frame('started')
@@ -47,7 +47,7 @@ test('a run whose stream is lost goes on on another: nothing is missing and noth
   assert.deepEqual([runs_resumed, resumes_refused, malformed_frames, sessions_cancelled], [1, 0, 0, 0])
 })
 
-test('a run that is lost before it started is told of its start where it is resumed', async (t) => {
+test('a run that is lost before its start reports the start after a resume', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' } })
   const first = await link.ask([host.program('hello')], { ack: false })
   first.lost()
@@ -57,7 +57,7 @@ test('a run that is lost before it started is told of its start where it is resu
   assert.equal(types(second).filter((type) => type === 'started').length, 1)
 })
 
-test('stdin goes on from where it had come, and its acknowledgements are told again', async (t) => {
+test('stdin continues at the received offset after a resume, and its acknowledgements are repeated', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { copy: 'cat' }, keys: 'max_stdin_bytes = 8388608' })
   const data = randomBytes(STDIN_PIECE_BYTES + 5)
   const length = STDIN_PIECE_BYTES / 32
@@ -74,7 +74,7 @@ test('stdin goes on from where it had come, and its acknowledgements are told ag
   send(first, 32, 34)
   first.lost()
   await first.closed
-  // What is held back is held over a loss too.
+  // Bytes that were held back stay held back after a lost stream.
   const second = await link.resume(first)
   assert.equal((await second.frame('resumed')).stdin, 34)
   assert.equal((await second.frame('ack')).stdin, 32)
@@ -85,7 +85,7 @@ test('stdin goes on from where it had come, and its acknowledgements are told ag
   assert.deepEqual(Buffer.concat([first.output(), second.output()]), data)
 })
 
-test('the newer of two streams wins, and what comes on the older one is not heard', async (t) => {
+test('the newer of two streams counts, and messages on the older one are ignored', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { steps: STEPS } })
   const first = await link.ask([host.program('steps')])
   await first.frame('stdout')
@@ -100,13 +100,13 @@ test('the newer of two streams wins, and what comes on the older one is not hear
   assert.deepEqual([(await second.exit()).code, second.warnings()], [3, []])
 })
 
-test('a run that nobody resumes within the lease is ended as disconnected, and a Resume comes too late', async (t) => {
+test('a run that is not resumed within the lease ends as peer_disconnected, and a later Resume fails', async (t) => {
   const clock = new ManualClock()
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS }, clock })
   const first = await link.ask([host.program('waits')], { renew: false })
   const { pid } = await first.frame('started')
   await first.frame('stdout')
-  // Its acknowledgement was the last word, and has been heard.
+  // Its acknowledgement was the last message, and has been processed.
   await link.client.query('contacts')
   first.lost()
   await first.closed
@@ -141,7 +141,7 @@ test('a Resume renews the lease', async (t) => {
   assert.equal((await run.exit()).code, 3)
 })
 
-test('an Exit that nobody fetches is forgotten with the lease', async (t) => {
+test('an Exit that is not fetched is dropped when the lease expires', async (t) => {
   const clock = new ManualClock()
   const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' }, clock })
   for (const lost of [true, false]) {
@@ -157,7 +157,7 @@ test('an Exit that nobody fetches is forgotten with the lease', async (t) => {
   }
 })
 
-test("another peer's run, one that never was and a used nonce are all answered alike, and touch nothing", async (t) => {
+test('a Resume for a run of another peer, an unknown run or a used nonce gets the same answer', async (t) => {
   const [peer, other] = [newParty(), newParty()]
   const host = await ExecutorHost.start(t, { scripts: { steps: STEPS }, peers: [peer, other] })
   await host.befriend(peer)
@@ -184,7 +184,7 @@ test("another peer's run, one that never was and a used nonce are all answered a
   assert.deepEqual(await host.events(run.id), ['request', 'started', 'exit'])
 })
 
-test('the same agent on another machine does not get the run', async (t) => {
+test('the same agent on another machine cannot resume the run', async (t) => {
   const peer = newParty()
   const moved = { signer: peer.signer, machine: newParty().machine }
   const host = await ExecutorHost.start(t, { scripts: { steps: STEPS }, peers: [peer] })
@@ -205,9 +205,9 @@ test('the same agent on another machine does not get the run', async (t) => {
 for (const [title, from] of [
   ['that were never sent', { stdout: 2, stderr: 0 }],
   ['of stderr that were never sent', { stdout: 1, stderr: 1 }],
-  ['below what was acknowledged', { stdout: 0, stderr: 0 }],
+  ['below the acknowledged ones', { stdout: 0, stderr: 0 }],
 ] as const)
-  test(`a Resume with numbers ${title} ends the run`, async (t) => {
+  test(`a Resume with frame numbers ${title} ends the run`, async (t) => {
     const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
     const run = await link.ask([host.program('waits')])
     const { pid } = await run.frame('started')
@@ -222,7 +222,7 @@ for (const [title, from] of [
     assert.deepEqual([host.totals().malformed_frames, host.totals().resumes_refused], [1, 1])
   })
 
-test('a frame that is no Resume resumes nothing, and a Resume on a running stream is a breach', async (t) => {
+test('a frame other than Resume resumes no run, and a Resume on a running stream is a violation', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
   const run = await link.ask([host.program('waits')])
   const { pid } = await run.frame('started')
@@ -253,7 +253,7 @@ test('a flood of Resumes ends the run', async (t) => {
   await gone(pid)
 })
 
-test('a peer that leaves its Exits lying loses the oldest, and the slots are free all the time', async (t) => {
+test('a peer that does not acknowledge its Exits loses the oldest, and holds no slot', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' }, clock: new ManualClock() })
   const runs: ProbeRun[] = []
   for (let count = 0; count <= AWAITING_ACK.countPerOwner; count++) {
@@ -269,7 +269,7 @@ test('a peer that leaves its Exits lying loses the oldest, and the slots are fre
   assert.equal((await next.exit()).code, 0)
 })
 
-test('what is kept of ended runs is kept of an agent, however many machines it has', async (t) => {
+test('the limit of kept Exits applies to an agent, not to each of its machines', async (t) => {
   const { signer, machine } = newParty()
   const peers = [machine, newParty().machine].map((own) => ({ signer, machine: own }))
   const host = await ExecutorHost.start(t, { scripts: { hello: 'echo hi' }, clock: new ManualClock(), peers })
@@ -289,7 +289,7 @@ test('what is kept of ended runs is kept of an agent, however many machines it h
   assert.equal((await (await links[1]!.resume(runs[1]!, { stdout: 0, stderr: 0 })).exit()).code, 0)
 })
 
-test('a run outlives the network half that carried it, and the next one takes it over', async (t) => {
+test('a run continues after its network process ends, and the next network process resumes it', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t, { scripts: { steps: STEPS } })
   const first = await link.ask([host.program('steps')])
   await first.frame('stdout')
@@ -303,7 +303,7 @@ test('a run outlives the network half that carried it, and the next one takes it
   assert.equal(second.output().toString(), 'two\n')
 })
 
-test('access that is withdrawn while nobody is there ends the run at once, and it is not resumed', async (t) => {
+test('access that is withdrawn while the stream is lost ends the run at once, and no resume works', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS }, clock: new ManualClock() })
   const run = await link.ask([host.program('waits')], { renew: false })
   const { pid } = await run.frame('started')

@@ -12,7 +12,7 @@ import { ExecutorHost } from '../../support/executor-host.ts'
 import { FakeLink, type ProbeRun } from '../../support/fake-network.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 
-/** Tells that it runs, then stays; a trap says what ended it. */
+/** Prints that it runs, and stays. A trap prints when it ends. */
 const WAITS = 'trap "echo trapped; exit 9" TERM; echo ready; while :; do sleep 0.05; done'
 const DEAF = 'trap "" TERM; echo ready; while :; do sleep 0.05; done'
 
@@ -22,7 +22,7 @@ const ready = async (run: ProbeRun): Promise<number> => {
   return pid
 }
 
-test('a permitted request runs: Started, output, signed Exit, and its lines in the journal', async (t) => {
+test('a permitted request sends Started, output and a signed Exit, and is in the audit log', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo out; echo err >&2; exit 3' } })
   assert.equal(link.decision, 'accept')
   const run = await link.ask([host.program('hello')])
@@ -35,7 +35,7 @@ test('a permitted request runs: Started, output, signed Exit, and its lines in t
   assert.deepEqual(Buffer.from(exit.stdout_sha256), Buffer.from(sha256(Buffer.from('out\n'))))
   assert.deepEqual([exit.to_agent, exit.to_machine], [host.peer.signer.agentId, host.peer.machine.machineId])
   assert.deepEqual(await host.events(run.id), ['request', 'started', 'exit'])
-  // What ran can be held against what was signed, and against what was sent.
+  // The log lines can be compared with the signed request and with the sent output.
   const [asked, , ended] = (await host.lines()).filter((line) => line.request_id === run.id)
   assert.ok(asked?.event === 'request' && ended?.event === 'exit')
   const { dev, ino } = await stat(host.program('hello'), { bigint: true })
@@ -49,7 +49,7 @@ test('a permitted request runs: Started, output, signed Exit, and its lines in t
   )
 })
 
-test('the handshake nonce is good for the first request on its stream, once', async (t) => {
+test('the handshake nonce is valid once, for the first request on its stream', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { hello: 'echo hi' } })
   const nonce = link.handshakeNonce!
   assert.equal((await (await link.ask([host.program('hello')], { nonce })).exit()).code, 0)
@@ -57,11 +57,11 @@ test('the handshake nonce is good for the first request on its stream, once', as
 })
 
 for (const [title, sent] of [
-  ['other bytes of the same length', 'evil'],
+  ['different bytes of the same length', 'evil'],
   ['fewer bytes', 'fou'],
   ['more bytes', 'fours'],
 ] as const)
-  test(`stdin of ${title} than announced ends the run with stdin_mismatch`, async (t) => {
+  test(`stdin with ${title} than announced ends the run with stdin_mismatch`, async (t) => {
     const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
     const run = await link.ask([host.program('waits')], { stdin: Buffer.from('four') })
     await ready(run)
@@ -72,7 +72,7 @@ for (const [title, sent] of [
     assert.deepEqual(await host.events(run.id), ['request', 'started', 'warning', 'exit'])
   })
 
-test('Cancel ends the child with SIGTERM and the Exit tells the real end', async (t) => {
+test('Cancel ends the child with SIGTERM, and the Exit has the real result', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'echo ready; exec sleep 60' } })
   const run = await link.ask([host.program('waits')])
   const pid = await ready(run)
@@ -84,7 +84,7 @@ test('Cancel ends the child with SIGTERM and the Exit tells the real end', async
   assert.equal(host.totals().sessions_cancelled, 1)
 })
 
-test('a Cancel that comes before the spawn leaves nothing running', async (t) => {
+test('a Cancel before the start leaves no program', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'touch ${0%/*}/../ran; sleep 60' } })
   const run = await link.ask([host.program('waits')])
   run.cancel()
@@ -95,7 +95,7 @@ test('a Cancel that comes before the spawn leaves nothing running', async (t) =>
   assert.equal(host.counters.activeSessions, 0)
 })
 
-test("another run's Cancel on this run's stream touches neither and is counted", async (t) => {
+test('a Cancel of another run on the stream of a run affects neither run and is counted', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
   const first = await link.ask([host.program('waits')])
   const second = await link.ask([host.program('waits')])
@@ -112,7 +112,7 @@ test("another run's Cancel on this run's stream touches neither and is counted",
   assert.equal((await first.exit()).code, 9)
 })
 
-test('a peer that closes its stream in peace before the Exit ends the child at once', async (t) => {
+test('a peer that closes its stream before the Exit ends the child at once', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
   const run = await link.ask([host.program('waits')])
   const pid = await ready(run)
@@ -127,7 +127,7 @@ test('a peer that closes its stream in peace before the Exit ends the child at o
   assert.equal(warning?.event === 'warning' && warning.kind, 'peer_disconnected')
 })
 
-test('a warning that the time is nearly up names the threshold and the end', async (t) => {
+test('a warning about the time limit has the threshold and the end', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { keys: 'warn_duration_secs = 1', scripts: { waits: 'exec sleep 60' } })
   const run = await link.ask([host.program('waits')], { fields: { timeout_ms: 1500 } })
   const { message } = await run.frame('warning', ({ kind }) => kind === 'duration_approaching_cap')
@@ -135,7 +135,7 @@ test('a warning that the time is nearly up names the threshold and the end', asy
   await run.exit()
 })
 
-test('the duration cap ends the run and the Exit is truncated', async (t) => {
+test('the time limit ends the run, and the Exit is truncated', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'exec sleep 60' } })
   const run = await link.ask([host.program('waits')], { fields: { timeout_ms: 400 } })
   const exit = await run.exit()
@@ -143,7 +143,7 @@ test('the duration cap ends the run and the Exit is truncated', async (t) => {
   assert.ok(run.warnings().includes('duration_cap_hit'))
 })
 
-test('output beyond the cap is counted and dropped, with one warning, and the child lives on', async (t) => {
+test('output above the limit is counted and dropped with one warning, and the child continues', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, {
     scripts: { big: 'head -c 200000 /dev/zero; exit 5' },
     keys: 'max_stdout_bytes = 100000\nwarn_stdout_bytes = 50000',
@@ -160,7 +160,7 @@ for (const [listed, outcome] of [
   [true, null],
   [false, 'agent_machine_not_in_acl'],
 ] as const)
-  test(`the daemon itself is one more requester on link 0: ${listed ? 'listed' : 'not listed'} in its ACL`, async (t) => {
+  test(`a Request of the daemon itself on link 0 ${listed ? 'runs if its ACL lists it' : 'is denied if its ACL does not list it'}`, async (t) => {
     const host = await ExecutorHost.start(t, { scripts: { hello: 'echo hi' }, listOwn: listed })
     const network = await host.connect()
     const own = new FakeLink(network.client, host.own, 0, 'accept', null)
@@ -174,7 +174,7 @@ for (const [listed, outcome] of [
     assert.equal(run.output().toString(), listed ? 'hi\n' : '')
   })
 
-test('a stop ends every child within three seconds, also one that ignores SIGTERM, and tells why', async (t) => {
+test('a stop ends every child before the usual grace period, even one that ignores SIGTERM', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS, deaf: DEAF } })
   const polite = await link.ask([host.program('waits')])
   const deaf = await link.ask([host.program('deaf')])
@@ -184,7 +184,7 @@ test('a stop ends every child within three seconds, also one that ignores SIGTER
   const refused = await link.ask([host.program('waits')])
   assert.equal(await refused.denial(), 'draining')
   await late
-  // The grace of an ordinary Cancel is 5 s: a stop does not wait for it.
+  // The grace period of an ordinary Cancel is 5 s. A stop does not wait for it.
   assert.ok(performance.now() - began < KILL_GRACE_MS)
   const [first, second] = [await polite.exit(), await deaf.exit()]
   assert.equal(first.code, 9)
@@ -197,9 +197,9 @@ test('a stop ends every child within three seconds, also one that ignores SIGTER
 })
 
 for (const [title, settle] of [
-  ['has taken the Exit', async (run: ProbeRun) => run.over()],
+  ['has received the Exit', async (run: ProbeRun) => run.over()],
   ['is disconnected', async (run: ProbeRun) => run.lost()],
-  ['has had its time', async (_run: ProbeRun, clock: ManualClock) => clock.advance(SHUTDOWN_EXITS_MS)],
+  ['runs out of time', async (_run: ProbeRun, clock: ManualClock) => clock.advance(SHUTDOWN_EXITS_MS)],
 ] as const)
   test(`a stop waits until the requester ${title}`, async (t) => {
     const clock = new ManualClock()
@@ -209,7 +209,7 @@ for (const [title, settle] of [
     let stopped = false
     const stop = host.executor.endRuns().then(() => (stopped = true))
     await run.frame('exit')
-    // The executor answers in order, so a stop that does not wait would be over.
+    // The executor process answers in order, so a stop that does not wait would be over.
     await link.client.query('contacts')
     assert.equal(stopped, false)
     await settle(run, clock)

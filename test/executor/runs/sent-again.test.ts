@@ -13,14 +13,14 @@ import { ExecutorHost } from '../../support/executor-host.ts'
 import { ManualClock } from '../../support/manual-clock.ts'
 import { newParty, signedFrame, type FakeLink, type ProbeRun } from '../../support/fake-network.ts'
 
-/** A signed Request that has not been handed over. */
+/** A signed Request that was not delivered. */
 interface Copy {
   readonly nonce: Uint8Array
   readonly request: ExecRequest
   readonly frame: Uint8Array
 }
 
-/** After this, the audit log tells of the minute before a start. */
+/** After this time, the audit log covers the minute before a start. */
 const OLD_LOG_MS = 61_000
 const NOWHERE = { stdout: 0, stderr: 0 }
 
@@ -35,26 +35,26 @@ const deliver = (link: FakeLink, { nonce, request, frame }: Copy): ProbeRun => l
 const resume = async (link: FakeLink, { request }: Copy): Promise<ProbeRun> =>
   link.resume({ id: request.request_id, request, position: NOWHERE })
 
-/** What Resume is answered where nothing is there: null is no answer at all. */
+/** Returns the `unseen` flag of the answer to a Resume of an unknown run, or null without an answer. */
 const unseen = async (run: ProbeRun): Promise<boolean | null> => {
   await run.closed
   const [first] = run.frames
   return first?.type === 'gone' ? first.unseen : null
 }
 
-test('a Request that never came is known as such, again and again, and from then on it is refused', async (t) => {
+test('a Request that never arrived is reported as unseen, and is refused from then on', async (t) => {
   const { host, link } = await ExecutorHost.linked(t)
   const first = await copyOf(host, link)
   assert.equal(await unseen(await resume(link, first)), true)
   assert.equal(await unseen(await resume(link, first)), true)
-  // The copy that was on its way all the time.
+  // The copy that was delayed in transit.
   assert.equal(await deliver(link, first).denial(), 'unverified_sender')
   const again = deliver(link, await copyOf(host, link, first.request.request_id))
   assert.equal((await again.exit()).code, 0)
   assert.deepEqual(await host.events(first.request.request_id), ['denial', 'request', 'started', 'exit'])
 })
 
-test('also when the stream that it went out on, or the whole connection, is known to be gone', async (t) => {
+test('a Request is also unseen if its stream or its whole connection is gone', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t)
   const [dropped, lost] = [await copyOf(host, link), await copyOf(host, link)]
   network.client.dropNonces(link.number, [dropped.nonce])
@@ -66,7 +66,7 @@ test('also when the stream that it went out on, or the whole connection, is know
   assert.equal((await again.exit()).code, 0)
 })
 
-test('nothing is certain of a Request that was taken or denied, or of a nonce that was never given out', async (t) => {
+test('a Request is not reported as unseen if it was accepted or denied, or its nonce was never issued', async (t) => {
   const { host, link } = await ExecutorHost.linked(t)
   const taken = await copyOf(host, link)
   await deliver(link, taken).exit()
@@ -76,12 +76,12 @@ test('nothing is certain of a Request that was taken or denied, or of a nonce th
   const invented = await copyOf(host, link)
   invented.request.stream_nonce.fill(7, 8)
   for (const copy of [taken, denied, invented]) assert.equal(await unseen(await resume(link, copy)), false)
-  // Its id was used, whatever nonce is named for it.
+  // The ID was used, even if the Resume names another nonce.
   const renamed = { ...taken, request: { ...taken.request, stream_nonce: await link.nonce() } }
   assert.equal(await unseen(await resume(link, renamed)), false)
 })
 
-test('after a restart, a Request without a line in the audit log never began, and it is taken once', async (t) => {
+test('after a restart, a Request that is not in the audit log is unseen and runs once when resent', async (t) => {
   const clock = new ManualClock(Date.now())
   const { host, network, link } = await ExecutorHost.linked(t, { clock })
   await clock.advance(OLD_LOG_MS)
@@ -101,7 +101,7 @@ test('after a restart, a Request without a line in the audit log never began, an
   assert.equal(await deliver(next, await copyOf(host, next, taken.request.request_id)).denial(), 'request_id_used')
 })
 
-test('an audit log that does not tell of the time before the start makes nothing certain, nor does a start that is long ago', async (t) => {
+test('a Request is not reported as unseen if the audit log is too short or the start is long ago', async (t) => {
   const clock = new ManualClock(Date.now())
   const { host, network, link } = await ExecutorHost.linked(t, { clock })
   await clock.advance(OLD_LOG_MS)
@@ -115,7 +115,7 @@ test('an audit log that does not tell of the time before the start makes nothing
   assert.equal(await unseen(await resume(next, lost)), false)
 
   await host.stop()
-  // Only its last line is left.
+  // Keeps only the last line.
   const lines = (await readFile(host.journalPath, 'utf8')).split('\n')
   await writeFile(host.journalPath, lines.slice(-2).join('\n'))
   await host.boot()
@@ -123,7 +123,7 @@ test('an audit log that does not tell of the time before the start makes nothing
   assert.equal(await unseen(await resume(last, lost)), false)
 })
 
-test('a new audit log makes nothing certain, because the earlier daemon may have had another one', async (t) => {
+test('a new audit log proves no Request unseen, because the earlier daemon may have had another one', async (t) => {
   const clock = new ManualClock(Date.now())
   const { host, network, link } = await ExecutorHost.linked(t, { clock })
   await clock.advance(OLD_LOG_MS)
@@ -137,7 +137,7 @@ test('a new audit log makes nothing certain, because the earlier daemon may have
   assert.equal(await unseen(await resume(next, ran)), false)
 })
 
-test('an audit log to which the daemon returns makes nothing certain, because runs in between are in another one', async (t) => {
+test('a reused audit log proves no Request unseen, because another log has the runs in between', async (t) => {
   const clock = new ManualClock(Date.now())
   const { host, network } = await ExecutorHost.linked(t, { clock })
   await clock.advance(OLD_LOG_MS)
@@ -154,12 +154,12 @@ test('an audit log to which the daemon returns makes nothing certain, because ru
   assert.equal((await deliver(other, ran).exit()).code, 0)
   const back = await restartWith(acl)
   assert.equal(await unseen(await resume(back, ran)), false)
-  // From the next start on, it tells of all runs again.
+  // From the next start on, it covers all runs again.
   const lost = await copyOf(host, back)
   assert.equal(await unseen(await resume(await restartWith(acl), lost)), true)
 })
 
-test("a stranger is told nothing, and another pair nothing of this pair's nonces, which stay good", async (t) => {
+test('an unlisted peer gets no answer, and another pair learns nothing about nonces of a pair', async (t) => {
   const [peer, friend] = [newParty(), newParty()]
   const host = await ExecutorHost.start(t, { peers: [peer, friend] })
   await host.befriend(peer)
@@ -174,7 +174,7 @@ test("a stranger is told nothing, and another pair nothing of this pair's nonces
   assert.equal((await deliver(link, copy).exit()).code, 0)
 })
 
-test('whatever is lost, doubled or late, one id is executed once at most, and once where the second copy came after the word that the first had not', async (t) => {
+test('an ID runs at most once, and exactly once if the copy was resent after unseen', async (t) => {
   const { host, network, link: firstLink } = await ExecutorHost.linked(t)
   const step = fc.constantFrom('first', 'resume', 'again', 'drop', 'relink')
   let link = firstLink
@@ -211,7 +211,7 @@ test('whatever is lost, doubled or late, one id is executed once at most, and on
   })
 })
 
-test('void nonces are remembered within bounds, of the newest pairs and the newest of each', () => {
+test('void nonces are remembered within limits, for the newest pairs and the newest nonces of each', () => {
   const nonces = new Nonces({ life: newLife() })
   const [oldest] = nonces.mint('pair 0', 1)
   assert.equal(nonces.void('pair 0', oldest!), true)

@@ -12,7 +12,7 @@ import { ManualClock } from '../../support/manual-clock.ts'
 
 const malformed = (error: unknown): boolean => isAppError(error, 'malformed')
 
-/** A pipe that takes a chunk when it is told to. */
+/** A pipe that completes a write only when the test calls `next`. */
 const slowSink = () => {
   const taken: Uint8Array[] = []
   const writes: (() => void)[] = []
@@ -42,7 +42,7 @@ const feedOf = (announced: Uint8Array, clock = new ManualClock()) => {
   return { feed, acks, clock, mismatches: () => mismatches }
 }
 
-test('stdin is acknowledged when the child has taken it, not when it arrives', async () => {
+test('stdin is acknowledged when the child has received it, not when it arrives', async () => {
   const { feed, acks, clock } = feedOf(Buffer.from('ab'))
   const { sink, taken, state, next } = slowSink()
   feed.accept({ seq: 0, data: Buffer.from('ab'), eof: false })
@@ -63,7 +63,7 @@ test('stdin is acknowledged when the child has taken it, not when it arrives', a
   assert.equal(clock.pending, 0)
 })
 
-test('stdin out of order, after its end, empty, or beyond the window is malformed', () => {
+test('stdin out of order, after its end, empty, or above the window is malformed', () => {
   const big = new Uint8Array(MAX_PIECES_UNACKED + 3 * MAX_FRAME_DATA)
   const frame = { seq: 0, data: big.subarray(0, 2), eof: false }
   assert.throws(() => feedOf(big).feed.accept({ ...frame, seq: 1 }), malformed)
@@ -97,14 +97,14 @@ test('a flood of one-byte frames is joined and arrives in order', async () => {
   assert.deepEqual(acks, [20_000])
 })
 
-test('a mismatch is told once, and what follows is ignored', () => {
+test('a mismatch is reported once, and later frames are ignored', () => {
   const { feed, mismatches } = feedOf(Buffer.from('abcd'))
   feed.accept({ seq: 0, data: Buffer.from('abcde'), eof: false })
   feed.accept({ seq: 7, data: Buffer.from('x'), eof: true })
   assert.equal(mismatches(), 1)
 })
 
-/** What a feed does with these frames, all at once; the child takes what it is given. */
+/** Feeds these frames at once to a child that reads everything. Returns the received bytes. */
 const fed = async (announced: Uint8Array, frames: readonly (readonly [data: Uint8Array, eof: boolean])[]) => {
   const { feed, mismatches } = feedOf(announced)
   const taken: Uint8Array[] = []
@@ -123,7 +123,7 @@ const fed = async (announced: Uint8Array, frames: readonly (readonly [data: Uint
   return { taken: Buffer.concat(taken), ended, mismatches: mismatches() }
 }
 
-/** Cut where pieces end, and at most this long otherwise. */
+/** Cuts data at the ends of pieces, and into parts of at most this length. */
 const cut = (data: Uint8Array, most: number): [Uint8Array, boolean][] => {
   const frames: [Uint8Array, boolean][] = []
   for (let at = 0; at < data.length || frames.length === 0;) {
@@ -134,7 +134,7 @@ const cut = (data: Uint8Array, most: number): [Uint8Array, boolean][] => {
   return frames
 }
 
-test('the child gets no byte of announced stdin before the hash of its piece fits', async () => {
+test('the child gets no byte of announced stdin before the hash of its piece matches', async () => {
   const { feed, acks } = feedOf(Buffer.from('abcd'))
   const { sink, taken, state, next } = slowSink()
   feed.attach(sink)
@@ -147,7 +147,7 @@ test('the child gets no byte of announced stdin before the hash of its piece fit
   assert.deepEqual([Buffer.concat(taken).toString(), state.ended, acks], ['abcd', true, [2]])
 })
 
-test('stdin of any length comes whole, however it is cut, with its end by itself or not', async () => {
+test('stdin of any length arrives complete, however it is cut and whether or not its end is separate', async () => {
   for (const length of [0, 1, STDIN_PIECE_BYTES - 1, STDIN_PIECE_BYTES, STDIN_PIECE_BYTES + 1, 2 * STDIN_PIECE_BYTES]) {
     const data = Buffer.from(randomBytes(length))
     for (const most of [MAX_FRAME_DATA, 45_000]) {
@@ -161,7 +161,7 @@ test('stdin of any length comes whole, however it is cut, with its end by itself
   }
 })
 
-test('whatever is sent, the child gets whole signed pieces from the beginning and nothing else', async () => {
+test('the child gets only complete signed pieces from the beginning, whatever is sent', async () => {
   const data = Buffer.from(randomBytes(STDIN_PIECE_BYTES + 500))
   const edges = fc.constantFrom(0, 1, 499, 500, 501, STDIN_PIECE_BYTES - 1, STDIN_PIECE_BYTES, STDIN_PIECE_BYTES + 1)
   const frame = fc.tuple(edges, fc.integer({ min: 0, max: MAX_FRAME_DATA }), fc.boolean(), fc.boolean())

@@ -8,9 +8,9 @@ import { newParty, type FakeLink } from '../../support/fake-network.ts'
 import { until } from '../../support/mesh-of-daemons.ts'
 import { ProbeTerminal, type ProbeInput } from '../../support/probe-terminal.ts'
 
-// The target's executor process against its own network process, which may be captured: real programs on real terminals.
+// The executor process of the target and its own network process, which may be captured. Real programs run on real terminals.
 
-/** Prints what is typed, and nothing that the terminal adds. */
+/** Prints the input without additions of the terminal. */
 const SCRIPTS = {
   raw: 'stty raw -echo; echo ready; exec cat',
   sized: "trap 'stty size' WINCH; stty size; while :; do sleep 0.05; done",
@@ -29,7 +29,7 @@ const exitOf = async ({ run }: ProbeTerminal): Promise<ExecExit> => {
   return execExit.decode(frame.body)
 }
 
-test('keys reach the program in order and are acknowledged, and the audit log says that it had a terminal', async (t) => {
+test('keys reach the program in order and are acknowledged, and the audit log mentions the terminal', async (t) => {
   const { host, link } = await hostOf(t)
   const terminal = await open({ host, link }, 'raw')
   await terminal.shows('ready')
@@ -42,7 +42,7 @@ test('keys reach the program in order and are acknowledged, and the audit log sa
   assert.equal(request?.['terminal'], true)
 })
 
-test('the size is that of the request, and each new one arrives; ten thousand at once end in the last', async (t) => {
+test('a terminal starts with the requested size, and many size changes at once end with the last', async (t) => {
   const terminal = await open(await hostOf(t), 'sized')
   await terminal.shows('24 80')
   await terminal.resize(100, 30)
@@ -51,7 +51,7 @@ test('the size is that of the request, and each new one arrives; ten thousand at
   await terminal.shows(`20 ${10 + MAX_TERMINAL_FRAMES_UNACKED - 2}`)
   terminal.run.cancel()
   await exitOf(terminal)
-  // Those in between were joined, so the program was not kept busy.
+  // Sizes in between were joined, so that the program was not kept busy.
   const sizes =
     terminal.run
       .output()
@@ -60,7 +60,7 @@ test('the size is that of the request, and each new one arrives; ten thousand at
   assert.ok(sizes.length < MAX_TERMINAL_FRAMES_UNACKED / 2, `${sizes.length} sizes`)
 })
 
-test('a requester that is gone hangs up the program, which ignores SIGTERM', async (t) => {
+test('a lost requester hangs up a program that ignores SIGTERM', async (t) => {
   const { host, network, link } = await hostOf(t)
   const terminal = await ProbeTerminal.open(link, [host.program('hup')])
   await terminal.shows('ready')
@@ -77,13 +77,13 @@ const ATTACKS: Readonly<Record<string, (terminal: ProbeTerminal, other: ProbeTer
   'signed as a request': () => [{ domain: EXEC_REQUEST_DOMAIN }],
   'signed for another run': (_terminal, other) => [{ request_sha256: other.requestSha256 }],
   'signed with another number': () => [{ seq: 0, frameSeq: 1 }],
-  'a number that was used': () => [{ seq: 0 }, { seq: 0 }],
-  'a number that is skipped': () => [{ seq: 1 }],
-  'no input at all': () => [{ data: new Uint8Array(0) }],
+  'with a used number': () => [{ seq: 0 }, { seq: 0 }],
+  'after a skipped number': () => [{ seq: 1 }],
+  'without data': () => [{ data: new Uint8Array(0) }],
 }
 
 for (const [what, inputs] of Object.entries(ATTACKS))
-  test(`${what}: input is not typed, and ends the run`, async (t) => {
+  test(`terminal input ${what} is not typed and ends the run`, async (t) => {
     const parts = await hostOf(t)
     const [terminal, other] = [await open(parts, 'raw'), await open(parts, 'raw')]
     await Promise.all([terminal.shows('ready'), other.shows('ready')])
@@ -102,7 +102,7 @@ for (const [what, inputs] of Object.entries(ATTACKS))
     await exitOf(other)
   })
 
-test('a recorded frame of another run is not typed into this one', async (t) => {
+test('a recorded input frame of another run is not typed into this one', async (t) => {
   const parts = await hostOf(t)
   const [terminal, other] = [await open(parts, 'raw'), await open(parts, 'raw')]
   await Promise.all([terminal.shows('ready'), other.shows('ready')])
@@ -115,7 +115,7 @@ test('a recorded frame of another run is not typed into this one', async (t) => 
   await exitOf(other)
 })
 
-test('more input than the window, in bytes or frames, ends the run', async (t) => {
+test('input above the window, in bytes or frames, ends the run', async (t) => {
   const parts = await hostOf(t)
   const bytes = await open(parts, 'idle')
   await bytes.shows('ready')
@@ -124,7 +124,7 @@ test('more input than the window, in bytes or frames, ends the run', async (t) =
   await bytes.run.closed
   const frames = await open(parts, 'idle')
   await frames.shows('ready')
-  // Signed before the first is sent, so that none is acknowledged between two.
+  // All frames are signed before the first is sent, so that none is acknowledged in between.
   const all = await Promise.all(
     Array.from({ length: MAX_TERMINAL_FRAMES_UNACKED + 8 }, async (_none, seq) => frames.frame({ seq, data: Buffer.from('x') })),
   )
@@ -132,7 +132,7 @@ test('more input than the window, in bytes or frames, ends the run', async (t) =
   await frames.run.closed
 })
 
-test('input for a run on pipes ends that run, and stdin for a terminal ends its run', async (t) => {
+test('stdin for a run on a terminal ends that run', async (t) => {
   const { host, link } = await hostOf(t)
   const terminal = await open({ host, link }, 'raw')
   await terminal.shows('ready')

@@ -19,15 +19,15 @@ interface Place {
   readonly host: ExecutorHost
   readonly network: FakeNetwork
   readonly link: FakeLink
-  /** What those who watch were told of runs. */
+  /** Run events that the approval client received. */
   readonly told: LifecycleEvent[]
-  /** The only question that waits. */
+  /** The only pending approval request. */
   question(): Promise<PendingApprovalRequest>
   decide(decision: Decision): Promise<void>
   nothingWaits(): Promise<void>
 }
 
-/** A host that asks its human about everything, and a human who watches. */
+/** A host that asks an approver about everything, and an approval client that watches. */
 const askingHost = async (t: TestContext, options: HostOptions & { readonly askTimeoutMs?: number } = {}): Promise<Place> => {
   const { askTimeoutMs } = options
   const desk = await deskPlace(t, askTimeoutMs === undefined ? {} : { askTimeoutMs })
@@ -57,7 +57,7 @@ const detailOf = async ({ host }: Pick<Place, 'host'>, run: ProbeRun): Promise<s
   return String((line as Record<string, unknown> | undefined)?.['detail'])
 }
 
-test('a run that a human must allow tells its requester that it waits, holds no place, and runs when it is allowed', async (t) => {
+test('a run that needs approval tells its requester that it waits, holds no slot, and runs after approval', async (t) => {
   const place = await askingHost(t, { keys: 'max_concurrent_per_agent = 1\nmax_concurrent_total = 1' })
   const [first, second] = [await hello(place), await hello(place)]
   const waiting = await first.frame('waiting')
@@ -70,20 +70,20 @@ test('a run that a human must allow tells its requester that it waits, holds no 
     await place.human.decide({ question_id, permit_sha256: question.permit_sha256, decision: 'allow_once' })
   await Promise.any([first, second].map(async (run) => run.frame('started')))
   const ends = [await first.denial(), await second.denial()]
-  // Only one of them finds a place when both are allowed at once, or both do one behind the other.
+  // If both are allowed at once, only one finds a slot, or both run one after the other.
   assert.ok(ends.every((reason) => reason === null || reason === 'concurrency_limit_reached'))
   assert.ok(ends.includes(null))
   assert.equal(place.host.totals()['runs_waited' as never], 2)
 })
 
-test('what was refused is approval_denied, and the journal says by whom', async (t) => {
+test('a refused run gets approval_denied, and the audit log names the approver', async (t) => {
   const place = await askingHost(t)
   const run = await hello(place)
   await place.decide('deny')
   assert.equal(await run.denial(), 'approval_denied')
   assert.match(await detailOf(place, run), /human:terminal refused it/)
   assert.deepEqual(await place.host.events(run.id), ['denial'])
-  // Of a run that is over nothing is kept to be told again.
+  // After the end of a run no more events of it are sent.
   await until('it is told', async () => place.told.length > 0)
   assert.deepEqual(
     place.told.map(({ type, run_id, denial_reason }) => [type, run_id, denial_reason]),
@@ -91,7 +91,7 @@ test('what was refused is approval_denied, and the journal says by whom', async 
   )
 })
 
-test('when the time is up it is approval_timeout', async (t) => {
+test('a run that is not decided in time gets approval_timeout', async (t) => {
   const place = await askingHost(t, { askTimeoutMs: 300 })
   const run = await hello(place)
   await run.frame('waiting')
@@ -99,7 +99,7 @@ test('when the time is up it is approval_timeout', async (t) => {
   assert.match(await detailOf(place, run), /no approver answered in time/)
 })
 
-test('a desk that goes away while it waits is a denial', async (t) => {
+test('an approval service that stops while a run waits causes a denial', async (t) => {
   const place = await askingHost(t)
   const run = await hello(place)
   await run.frame('waiting')
@@ -107,14 +107,14 @@ test('a desk that goes away while it waits is a denial', async (t) => {
   assert.equal(await run.denial(), 'approval_denied')
 })
 
-test('without a desk nothing runs that must be asked about', async (t) => {
+test('without an approval service, a run that needs approval is denied', async (t) => {
   const { host, link } = await ExecutorHost.linked(t, { entryKeys: 'ask = "always"' })
   const run = await hello({ host, link })
   assert.equal(await run.denial(), 'approval_unavailable')
   assert.match(await detailOf({ host }, run), /no approval service/)
 })
 
-test('a run that waits is resumed on another stream, is told again that it waits, and runs there', async (t) => {
+test('a waiting run can be resumed on another stream, where it reports the wait again and runs', async (t) => {
   const place = await askingHost(t)
   const run = await hello(place)
   await run.frame('waiting')
@@ -128,7 +128,7 @@ test('a run that waits is resumed on another stream, is told again that it waits
   assert.equal(again.output().toString(), 'hi\n')
 })
 
-test('a requester that falls silent takes its question with it', async (t) => {
+test('a requester that falls silent withdraws its approval request', async (t) => {
   const place = await askingHost(t)
   const run = await hello(place, { renew: false })
   await place.question()
@@ -137,7 +137,7 @@ test('a requester that falls silent takes its question with it', async (t) => {
   assert.match(await detailOf(place, run), /stopped responding/)
 })
 
-test('a cancelled run, a stream closed in peace and a daemon that stops take the question back at once', async (t) => {
+test('a cancel, a closed stream and a stop of the daemon withdraw the approval request at once', async (t) => {
   const place = await askingHost(t)
   const cancelled = await hello(place)
   await place.question()
@@ -156,7 +156,7 @@ test('a cancelled run, a stream closed in peace and a daemon that stops take the
   await place.nothingWaits()
 })
 
-test('a requester that is blocked while it waits loses its question, and is told that it is not trusted', async (t) => {
+test('a requester that is blocked while its run waits gets trust_rejected, and the approval request is withdrawn', async (t) => {
   const place = await askingHost(t)
   const run = await hello(place)
   await place.question()
@@ -165,7 +165,7 @@ test('a requester that is blocked while it waits loses its question, and is told
   await place.nothingWaits()
 })
 
-test('stdin is shown once all of it has come; what is not what was announced is never asked about, and what is shown reaches the program', async (t) => {
+test('stdin is shown to the approver once it is complete and matches its hash, and then reaches the program', async (t) => {
   const place = await askingHost(t, { scripts: { hello: 'cat' } })
   const wrong = await hello(place, { stdin: Buffer.from('right') })
   wrong.send({ type: 'stdin', request_id: wrong.id, seq: 0, data: Buffer.from('wrong'), eof: true })
@@ -181,7 +181,7 @@ test('stdin is shown once all of it has come; what is not what was announced is 
   assert.equal(right.output().toString(), 'right')
 })
 
-test('stdin that cannot be shown is denied before anybody is asked: more than 32 KiB, and what is no text', async (t) => {
+test('stdin above 32 KiB, or that is not text, is denied without an approval request', async (t) => {
   const place = await askingHost(t, { scripts: { hello: 'cat' } })
   const most = Buffer.alloc(MAX_SHOWN_STDIN, 'a')
   for (const [stdin, why] of [
@@ -204,7 +204,7 @@ test('stdin that cannot be shown is denied before anybody is asked: more than 32
   assert.equal(run.output().length, MAX_SHOWN_STDIN)
 })
 
-test('so many of one agent may wait and no more, and who asks again and again is not asked about any more', async (t) => {
+test('an agent has a limit of waiting runs, and one that asks too often is denied', async (t) => {
   const place = await askingHost(t)
   const runs: ProbeRun[] = []
   for (let n = 0; n < MAX_WAITING_OF_AGENT; n += 1) runs.push(await hello(place))
@@ -228,11 +228,11 @@ test('so many of one agent may wait and no more, and who asks again and again is
   assert.match(await detailOf(place, last), /too many approval requests/)
 })
 
-test('a run on a terminal waits for its approval, the question says what it is, and keys typed meanwhile arrive', async (t) => {
+test('a run on a terminal waits for approval, and keys typed meanwhile arrive', async (t) => {
   const place = await askingHost(t, { terminals: true, scripts: { raw: 'stty raw -echo; exec cat' } })
   const terminal = await ProbeTerminal.open(place.link, [place.host.program('raw')])
   const { question: asked } = await place.question()
-  // It cannot be allowed for longer, because no approver sees what will be typed.
+  // It cannot be allowed permanently, because no approver sees the later input.
   assert.deepEqual([asked.grant_sha256, asked.programs], [null, []])
   assert.match(asked.opaque ?? '', /^it runs on a terminal: the requester types into it/)
   await terminal.resize(100, 30)
