@@ -178,7 +178,7 @@ test('an accepted agent that does not read its receipts loses its channel', LIMI
   assert.equal(bob.counters.get('messages_without_listener'), 1)
 })
 
-test('abandoned handshakes count as violations of their host, within its signature limit', LIMIT, async (t) => {
+test('abandoned handshakes count against their host, and at most ten of them are answered', LIMIT, async (t) => {
   const { bob, stranger, address, unharmed } = await setUp(t)
   let answered = 0
   let refused = false
@@ -244,7 +244,7 @@ test('a contact of trust level unknown cannot lock out a trusted contact with op
   assert.equal((await alice.links.link(bob.agentId, signalOf())).agentId, bob.agentId)
 })
 
-test('an unlisted peer holds a small number of connections, and its host does no harm to others', LIMIT, async (t) => {
+test('an unlisted peer holds a small number of connections and does not affect a contact', LIMIT, async (t) => {
   const { bob, stranger, address, unharmed } = await setUp(t)
   for (let i = 0; i < 4 * MAX_CONNECTIONS_PER_UNLISTED; i++) await stranger.connect(address)
   await until(() => bob.node.unlistedConnections() === MAX_CONNECTIONS_PER_UNLISTED)

@@ -73,7 +73,7 @@ const fieldsOf = (message: Message<unknown>): string[][] =>
     [...fields.matchAll(/(?:^|, )([a-z][a-z0-9_]*):/g)].map(([, name]) => name!),
   )
 
-test('no message to the network process can carry a file, an executor key or the contents of the ACL', () => {
+test('no message to the network process can carry a file, an executor key or ACL contents', () => {
   assert.deepEqual(
     fieldsOf(toNetwork as Message<unknown>),
     Object.values(TO_NETWORK).map((fields) => Object.keys(fields)),

@@ -187,7 +187,7 @@ after(async () => {
   await mesh.stop()
 })
 
-test('a Request that is withheld and altered or signed by another agent does not run, and its nonce is spent', LIMIT, async () => {
+test('a Request that is altered or signed by another agent is refused, and its nonce is spent', LIMIT, async () => {
   const { tap } = bob
   const forge: ((body: Buffer, signature: Buffer) => Promise<Uint8Array | null>)[] = [
     async (body) => {

@@ -34,7 +34,7 @@ test('an unlisted peer with many links gets no more answers than all unlisted pe
   assert.equal((await host.lines()).length, ALL_UNACCEPTED_REQUEST_BURST)
 })
 
-test('an unlisted peer cannot fill the audit log with a long argv, of which only the beginning is kept', LIMIT, async (t) => {
+test('an unlisted peer cannot fill the audit log with a long argv, because it is cut', LIMIT, async (t) => {
   const host = await ExecutorHost.start(t)
   const network = await host.connect()
   const link = await network.link(newParty())

@@ -28,22 +28,22 @@ const directory = new AgentDirectory({
   discovered: () => [SEEN, BOB],
 })
 
-test('64 hex characters stand for themselves, known or not', () => {
+test('64 hex characters select that agent, known or not', () => {
   for (const id of [BOB, 'f'.repeat(64)]) assert.equal(directory.resolve(id), id)
 })
 
-test("a contact's name and a unique prefix of any known id resolve", () => {
+test('the name of a contact and a unique prefix of a known ID select the agent', () => {
   assert.equal(directory.resolve('bob'), BOB)
   assert.equal(directory.resolve('bbbbbb2'), BERT)
   assert.equal(directory.resolve('cccccc1'), SEEN)
   assert.equal(directory.resolve('aaaaaa'), OWN)
 })
 
-test('a name comes before a prefix', () => {
+test('a name has precedence over an ID prefix', () => {
   assert.equal(directory.resolve('cccccc'), CLARA)
 })
 
-test('an ambiguous prefix lists its candidates', () => {
+test('an ambiguous prefix is an error that lists its candidates', () => {
   assert.throws(() => directory.resolve('bbbbbb'), {
     code: 'ambiguous_agent',
     data: {
@@ -55,18 +55,18 @@ test('an ambiguous prefix lists its candidates', () => {
   })
 })
 
-test('what nobody is called is unknown: short prefixes, capitals, other names', () => {
+test('short prefixes, capitals and unknown names are refused as unknown agents', () => {
   for (const text of ['bbbbb', 'BBBBBB1', 'BOB', 'eeeeee', '', ' bob', 'f'.repeat(65)]) {
     assert.throws(() => directory.resolve(text), { code: 'unknown_agent' }, text)
   }
 })
 
-test('a prefix that is too short says how long one must be', () => {
+test('a prefix that is too short gets an error with the minimum length', () => {
   assert.throws(() => directory.resolve('bbbbb'), { message: /An ID prefix needs at least 6 characters/ })
   assert.throws(() => directory.resolve('eeeeee'), { message: /no contact or agent matches/ })
 })
 
-test('a stranger whose id was made to begin as a contact’s neither takes its place nor blocks it', () => {
+test('an unlisted agent with the same ID prefix neither replaces nor blocks a contact', () => {
   const forged = `bbbbbb22${'9'.repeat(56)}`
   const crowded = new AgentDirectory({
     ownAgentId: () => OWN,
@@ -78,7 +78,7 @@ test('a stranger whose id was made to begin as a contact’s neither takes its p
   assert.throws(() => crowded.resolve('cccccc'), { code: 'ambiguous_agent' })
 })
 
-test('a word that looks like a wildcard is unknown, and it is said what is meant instead', () => {
+test('a word with a wildcard is unknown, and the error suggests a node set', () => {
   for (const text of ['all', 'web*', 'web?'])
     assert.throws(
       () => directory.resolve(text),

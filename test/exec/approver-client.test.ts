@@ -19,7 +19,7 @@ const { agentId, publicKey: agentPublicKey } = signer
 const bytes = new Uint8Array(32)
 const signature = new Uint8Array(AGENT_SIGNATURE_BYTES)
 
-/** An approver on machines that come and go, and what reaches each. */
+/** An approver with machines that connect and disconnect, and the frames that reach each machine. */
 const approver = () => {
   const clock = new ManualClock()
   const machines: string[] = []
@@ -59,7 +59,7 @@ const approver = () => {
   return { client, clock, machines, reached, answers, dialled, settle, ask: (id: string | null) => onAsk(7, id) }
 }
 
-test('an approver is asked once on each machine that is connected, and on one that comes later; when one has answered, all are told that it is over', async () => {
+test('an approver is asked once on each connected machine, and an answer from one withdraws the other requests', async () => {
   const { client, clock, machines, reached, answers, dialled, settle, ask } = approver()
   machines.push('m1', 'm2')
   ask(agentId)
@@ -77,7 +77,7 @@ test('an approver is asked once on each machine that is connected, and on one th
   far.send(id, encodeExecBody({ type: 'approval_statement', body: bytes, signature }))
   await settle()
   assert.deepEqual(answers, [7])
-  // The executor has counted it.
+  // The executor process has counted the answer.
   ask(null)
   await settle()
   for (const [one] of reached.values()) assert.ok(one?.isOver)
@@ -91,7 +91,7 @@ test('an approver is asked once on each machine that is connected, and on one th
   client.stop()
 })
 
-test('an approver that is not connected is looked for, and however many machines it has, few are asked', async () => {
+test('an approver that is not connected is dialled, and a limited number of its machines are asked', async () => {
   const { client, clock, machines, reached, dialled, settle, ask } = approver()
   ask(agentId)
   await settle()

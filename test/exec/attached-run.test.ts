@@ -15,7 +15,7 @@ const PEER = { number: 1, agentId: HOST.signer.agentId, machineId: HOST.machine.
 const OURS = { agentId: OWN.signer.agentId, machineId: OWN.machine.machineId }
 const OUTPUT = Buffer.from('0123456789')
 
-/** What an attach from this byte on comes to, if the host sends the output up to byte 6, these warnings, and an Exit of 10 bytes that says it was cut. */
+/** Outcome of an attach from this byte on. The host sends the output up to byte 6, these warnings, and a truncated Exit of 10 bytes. */
 const outcomeFrom = async (from: number, warnings: readonly WarningKind[], truncated = true) => {
   const request_id = randomUUID()
   const request_sha256 = sha256(Buffer.from('the request'))
@@ -46,7 +46,7 @@ const outcomeFrom = async (from: number, warnings: readonly WarningKind[], trunc
   return run.outcomeOf({ body, signature: await HOST.signer.sign(EXEC_EXIT_DOMAIN, body) }, PEER, OURS)
 }
 
-test('an Exit of more output than came is incomplete without the warning that a cap cut it, from whatever byte it is read', async () => {
+test('an Exit with missing output is incomplete unless a limit warning explains it, from any byte offset', async () => {
   for (const from of [0, 1, 5, 6]) {
     assert.equal((await outcomeFrom(from, [])).incomplete, true, `from ${from}`)
     assert.equal((await outcomeFrom(from, ['output_lost', 'stdout_cap_hit'])).incomplete, true, `lost, from ${from}`)

@@ -33,7 +33,7 @@ const ask = async (
   signal?: AbortSignal,
 ) => pair.runner.run(specFor(pair.responder.own.signer.agentId, argv, more), sink, signal)
 
-/** Resolves at the first output that contains the text. */
+/** A sink that can wait until the output contains a text. */
 class WaitingSink extends RecordingSink {
   readonly #texts: { text: string; resolve: () => void }[] = []
 
@@ -61,7 +61,7 @@ test('a run on another host streams both outputs and ends with its signed Exit',
   assert.equal(pair.serviceCounters.snapshot()['peer_runs'], 1)
 })
 
-/** Resets the present stream again and again, each time after so many bodies. */
+/** Resets each stream after this number of messages. */
 const cutting = (pair: ExecPair, bodies: number): { cuts: number } => {
   const count = { cuts: 0 }
   const watch = (channel: LocalChannel): void => {
@@ -79,7 +79,7 @@ const cutting = (pair: ExecPair, bodies: number): { cuts: number } => {
   return count
 }
 
-test('three mebibytes each way arrive whole however often the stream is lost, and the exit code is kept', async (t) => {
+test('3 MiB in both directions and the exit code survive repeated stream losses', async (t) => {
   const pair = await execPair(t, {
     scripts: { copy: 'cat; exit 7' },
     keys: 'max_stdin_bytes = 16777216\nmax_stdout_bytes = 33554432\nwarn_stdout_bytes = 33554432',
@@ -92,7 +92,7 @@ test('three mebibytes each way arrive whole however often the stream is lost, an
   const out = Buffer.concat(sink.events.flatMap((event) => (event.type === 'stdout' ? [event.data] : [])))
   assert.equal(createHash('sha256').update(out).digest('hex'), createHash('sha256').update(data).digest('hex'))
   assert.ok(count.cuts >= 3, `${count.cuts} losses`)
-  // The last may have come behind the Exit.
+  // The last stream may have been lost after the Exit.
   const resumed = [pair.counters.snapshot()['runs_resumed'] ?? 0, pair.responder.totals().runs_resumed]
   assert.ok(
     resumed.every((times) => times === count.cuts || times === count.cuts - 1),
@@ -101,7 +101,7 @@ test('three mebibytes each way arrive whole however often the stream is lost, an
   assert.deepEqual(await pair.responder.events(outcome.request_id), ['request', 'started', 'exit'])
 })
 
-test('what a peer sends that is no exec frame ends its stream and its child, and is counted', async (t) => {
+test('a message that is not an exec frame ends the stream and its child, and is counted', async (t) => {
   const pair = await execPair(t, { scripts: { waits: WAITS } })
   const wrong: ((id: string) => [string, Uint8Array])[] = [
     (id) => [id, Buffer.from('x0x-exec-v1\0\xff', 'latin1')],
@@ -120,7 +120,7 @@ test('what a peer sends that is no exec frame ends its stream and its child, and
   }
 })
 
-test('a renewal is answered, so that a quiet run is not taken for a dead connection', async (t) => {
+test('a lease renewal is answered, so that a quiet run does not look like a dead connection', async (t) => {
   const pair = await execPair(t, { scripts: { waits: WAITS } })
   const sink = new WaitingSink()
   const outcome = ask(pair, [pair.responder.program('waits')], {}, sink)
@@ -135,7 +135,7 @@ test('a renewal is answered, so that a quiet run is not taken for a dead connect
   await outcome
 })
 
-test('a stream whose first frame is no request opens nothing', async (t) => {
+test('a stream whose first frame is not a request starts no run', async (t) => {
   const pair = await execPair(t, { scripts: { hello: 'echo' } })
   pair.onIncoming = (channel) => {
     pair.onIncoming = () => undefined
@@ -149,7 +149,7 @@ test('a stream whose first frame is no request opens nothing', async (t) => {
   assert.deepEqual([pair.serviceCounters.snapshot()['peer_runs'], pair.serviceCounters.snapshot()['peer_malformed']], [0, 1])
 })
 
-test('the own agent runs through the same gates, without a network', async (t) => {
+test('a run on the own agent passes the same policy checks, without a network', async (t) => {
   const { host, runner, counters } = await ownHost(t, { scripts: { copy: 'cat; echo err >&2; exit 4' } })
   const own = host.own.signer.agentId
   const sink = new RecordingSink()
@@ -161,7 +161,7 @@ test('the own agent runs through the same gates, without a network', async (t) =
   await assert.rejects(runner.run(specFor('f'.repeat(64), ['id']), sink), { code: 'peer_unreachable' })
 })
 
-test('a request that cannot be sent is refused before anything is opened', async (t) => {
+test('a request that cannot be sent is refused before a stream opens', async (t) => {
   const { host, runner } = await ownHost(t, { scripts: { hello: 'echo' } })
   const own = host.own.signer.agentId
   const sink = new RecordingSink()
@@ -179,7 +179,7 @@ test('a request that cannot be sent is refused before anything is opened', async
   assert.deepEqual(runner.sessions(), [])
 })
 
-test('a request id in use is a conflict, and a stopped runner takes nothing', async (t) => {
+test('a request ID in use is a conflict, and a stopped runner accepts no run', async (t) => {
   const { host, runner } = await ownHost(t, { scripts: { waits: WAITS } })
   const own = host.own.signer.agentId
   const request_id = '01890a5d-ac96-774b-bcce-b302099a8057'
@@ -192,7 +192,7 @@ test('a request id in use is a conflict, and a stopped runner takes nothing', as
   await assert.rejects(runner.run(specFor(own, ['id']), sink), { code: 'shutting_down' })
 })
 
-test('no more than a fixed number of used ids is remembered, the latest', () => {
+test('only a fixed number of the latest used IDs is remembered', () => {
   const sessions = new OutgoingRuns({ clock: systemClock })
   const spec = specFor('e'.repeat(64), ['id'])
   const use = (number: number): void => {

@@ -22,10 +22,10 @@ import { silent } from '../support/processes.ts'
 import { tempDir } from '../support/temp-dir.ts'
 import { fake } from '../support/fake.ts'
 
-/** More than may be attached there at once. */
+/** More runs than attached clients are allowed on the target. */
 const MANY = MAX_ATTACHED_PER_AGENT + 4
 
-/** A host that runs all of them at once, and what a daemon remembers that asked for them. */
+/** Starts these runs on a host, and stores them as a daemon does that requested them. */
 const begunThere = async (t: TestContext, script: string): Promise<{ pair: ExecPair; runs: DetachedRuns; ids: RequestId[] }> => {
   const keys = `max_concurrent_per_agent = ${MANY}\nmax_concurrent_total = ${MANY}`
   const pair = await execPair(t, { scripts: { one: script }, entryKeys: DETACH_KEYS, keys })
@@ -46,7 +46,7 @@ const begunThere = async (t: TestContext, script: string): Promise<{ pair: ExecP
   return { pair, runs, ids }
 }
 
-test('more runs of one host than may be attached there are waited for, all of them, and leave room for who reads', async (t) => {
+test('a daemon can wait for more runs than it may attach to, and leaves room for a reader', async (t) => {
   const go = join(await tempDir(t), 'go')
   const { pair, runs, ids } = await begunThere(t, `echo hi; while [ ! -e ${go} ]; do sleep 0.05; done; exit 3`)
   const waited = ids.map(async (id) => runs.wait(id, never()))
@@ -62,7 +62,7 @@ test('more runs of one host than may be attached there are waited for, all of th
   assert.deepEqual([(await read).outcome?.code, sink.text('stdout')], [3, 'hi\n'])
 })
 
-test('an agent is asked no faster than it answers, in the order in which it is to be asked', async () => {
+test('queries to one agent follow its rate limit, in order', async () => {
   const clock = new ManualClock()
   const pace = new AskPace({ clock })
   const asked: number[] = []

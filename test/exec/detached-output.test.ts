@@ -22,7 +22,7 @@ const CHATTY = [
 
 const sha = (bytes: Buffer): string => createHash('sha256').update(bytes).digest('hex')
 
-test('whenever and wherever it is attached to, each gets the same bytes from there on, while it runs and afterwards', async (t) => {
+test('each attached client gets the same bytes from its offset on, during the run and afterwards', async (t) => {
   const pair = await execPair(t, { scripts: { chatty: CHATTY }, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'chatty')
   const early = new DetachedMemory()
@@ -54,7 +54,7 @@ test('whenever and wherever it is attached to, each gets the same bytes from the
   }
 })
 
-test('one who reads slowly holds neither the program nor another reader', async (t) => {
+test('a slow reader delays neither the program nor another reader', async (t) => {
   const pair = await execPair(t, {
     scripts: { much: 'head -c 6000000 /dev/zero', wait: 'echo x' },
     entryKeys: DETACH_KEYS,
@@ -82,7 +82,7 @@ test('one who reads slowly holds neither the program nor another reader', async 
   assert.equal(slow.bytes.length, 6_000_000)
 })
 
-test('a connection that is lost is followed by another that goes on at the next byte', async (t) => {
+test('a lost connection is replaced by another that continues at the next byte', async (t) => {
   const pair = await execPair(t, { scripts: { chatty: CHATTY }, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'chatty')
   const sink = new DetachedMemory()
@@ -100,7 +100,7 @@ test('a connection that is lost is followed by another that goes on at the next 
   assert.equal(sha(again.bytes), sha(sink.bytes))
 })
 
-test("it outlives the responder's network half, and is attached to through the next one", async (t) => {
+test('a detached run survives the network process of the target, and clients attach through the next one', async (t) => {
   const pair = await execPair(t, { scripts: { slow: 'echo a; sleep 0.8; echo b' }, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'slow')
   const sink = new DetachedMemory()
@@ -112,7 +112,7 @@ test("it outlives the responder's network half, and is attached to through the n
   assert.deepEqual([sink.text('stdout'), outcome?.incomplete, outcome?.code], ['a\nb\n', false, 0])
 })
 
-test('what is over its bound is counted and dropped, exactly the bound is whole, and its code is kept', async (t) => {
+test('output above the limit is dropped and counted, output exactly at the limit is complete', async (t) => {
   const pair = await execPair(t, {
     scripts: { ten: 'printf 0123456789; exit 4' },
     entryKeys: `${DETACH_KEYS}\nmax_detach_output_bytes = 10`,
@@ -129,7 +129,7 @@ test('what is over its bound is counted and dropped, exactly the bound is whole,
   assert.deepEqual([info.bytes_kept, info.bytes_dropped, info.keep_bytes], [9, 1, 9])
 })
 
-test('its lifetime ends it as the longest duration of a run does', async (t) => {
+test('a detached run whose lifetime ends is ended like a run at its time limit', async (t) => {
   const pair = await execPair(t, { scripts: { long: 'echo x; exec sleep 60' }, entryKeys: `${DETACH_KEYS}\nmax_detach_secs = 2` })
   const { target, info } = await begin(pair, 'long')
   assert.ok((info.lifetime_left_ms ?? 0) > 0 && info.lifetime_left_ms! <= 2_000)
@@ -137,7 +137,7 @@ test('its lifetime ends it as the longest duration of a run does', async (t) => 
   assert.deepEqual([outcome?.signal, outcome?.truncated, outcome?.warnings.includes('duration_cap_hit')], [15, true, true])
 })
 
-test('who leaves does not end it, and who asks for more than there is is told how much there is', async (t) => {
+test('a client that leaves does not end the run, and an offset after the output is an error', async (t) => {
   const pair = await execPair(t, { scripts: { waits: 'echo hi; sleep 60' }, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   const leaves = new AbortController()
@@ -156,7 +156,7 @@ test('who leaves does not end it, and who asks for more than there is is told ho
   assert.equal((await untilOver(pair, target)).state, 'ended')
 })
 
-test('a sink that fails ends the attach with its own error, and not the run', async (t) => {
+test('a sink that fails ends its attach with its own error, but not the run', async (t) => {
   const pair = await execPair(t, { scripts: { waits: 'echo hi; sleep 60' }, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   const fails = { event: async ({ type }: DetachedRunEvent) => (type === 'stdout' ? Promise.reject(new Error('full')) : undefined) }

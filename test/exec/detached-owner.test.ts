@@ -17,7 +17,7 @@ import { silent } from '../support/processes.ts'
 
 const SCRIPTS = { waits: 'echo secret; sleep 60' }
 
-/** What the responder answers to a question that this party signs for a run that may be another's. */
+/** Sends a signed query of this party for a run, which may belong to another. Returns the answer of the target. */
 const asks = async (
   pair: ExecPair,
   party: Party,
@@ -48,7 +48,7 @@ const asks = async (
   return frames
 }
 
-test('to another agent, and to the same agent on another machine, a run is as one that never was', async (t) => {
+test('a run looks unknown to another agent, and to the same agent on another machine', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   const other = newParty()
@@ -75,7 +75,7 @@ test('to another agent, and to the same agent on another machine, a run is as on
   assert.deepEqual(events, [])
 })
 
-test('a question is good on its own stream alone: not again, not on another, not after a restart', async (t) => {
+test('a query is refused on another stream and after a restart', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   await pair.detached.state(target, never())
@@ -97,7 +97,7 @@ test('a question is good on its own stream alone: not again, not on another, not
   )
 })
 
-test('who has asked so much that it is not answered any more can still end what it began', async (t) => {
+test('an agent that exceeded the rate limit of queries can still cancel its runs', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS, clock: new ManualClock() })
   const { target } = await begin(pair, 'waits')
   const link = await pair.responderNetwork.link(pair.requester.own)
@@ -115,7 +115,7 @@ test('who has asked so much that it is not answered any more can still end what 
   await soon(async () => (await pair.responder.events(target.request_id)).includes('exit'))
 })
 
-test('a stranger, and whoever is not trusted any more, learns nothing and reads nothing', async (t) => {
+test('an unlisted peer and a blocked agent learn and read nothing about a run', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
   const [stranger] = await asks(pair, newParty(), { request_id: target.request_id, ask: 'state' })
@@ -131,7 +131,7 @@ test('a stranger, and whoever is not trusted any more, learns nothing and reads 
   )
 })
 
-test('what the entry does not allow is denied, and a working directory as ever', async (t) => {
+test('a detached run is denied without permission, with a wrong directory, or above its lifetime', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS })
   const refused = await ask(pair, 'waits')
   assert.equal('denied' in refused && refused.denied.denial_reason, 'detach_not_allowed')
@@ -145,7 +145,7 @@ test('what the entry does not allow is denied, and a working directory as ever',
   await assert.rejects(ask(allowed, 'waits', { request_id: 'x' }), (error) => isAppError(error, 'bad_request'))
 })
 
-/** The first Request arrives, and its answer does not. */
+/** Delivers the first Request but loses its answer. */
 const loseFirstAnswer = (pair: ExecPair): void => {
   let first = true
   pair.onIncoming = (channel) => {
@@ -160,7 +160,7 @@ const loseFirstAnswer = (pair: ExecPair): void => {
   }
 }
 
-test('an answer that is lost is asked for again, and the command runs once', async (t) => {
+test('a lost answer is requested again, and the command runs once', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   loseFirstAnswer(pair)
   const { target, info } = await begin(pair, 'waits')
@@ -174,7 +174,7 @@ test('an answer that is lost is asked for again, and the command runs once', asy
   assert.equal(outcome?.incomplete, false)
 })
 
-test('a run that is over is forgotten when its owner asks, its id stays used, and its files are gone', async (t) => {
+test('an ended run is forgotten at the request of its owner, and its ID stays used', async (t) => {
   const pair = await execPair(t, { scripts: { quick: 'echo x' }, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'quick')
   await untilOver(pair, target)
@@ -185,14 +185,14 @@ test('a run that is over is forgotten when its owner asks, its id stays used, an
     (error) => isAppError(error, 'unknown_run') && error.data['state'] === 'expired',
   )
   await pair.restart()
-  // It ran, and is not told as one that was denied.
+  // The run is reported as expired and not as denied, because it ran.
   const again = await begin(pair, 'quick', { request_id: target.request_id, known_sha256: target.request_sha256 })
   assert.equal(again.info.state, 'expired')
   assert.equal((await pair.responder.events(target.request_id)).filter((event) => event === 'request').length, 1)
   assert.deepEqual((await pair.responder.lines()).filter(({ event }) => event === 'forget').length, 1)
 })
 
-test('a run whose output cannot be removed stays as it was, which its owner is told, and is forgotten when it can be', async (t) => {
+test('a run whose output cannot be removed stays readable, and is forgotten when it can be removed', async (t) => {
   const errors: unknown[] = []
   const log: Logger = { ...silent, error: (...words: readonly unknown[]) => void errors.push(words) }
   const pair = await execPair(t, { scripts: { quick: 'echo x' }, entryKeys: DETACH_KEYS, log })
@@ -201,7 +201,7 @@ test('a run whose output cannot be removed stays as it was, which its owner is t
   const [file = ''] = (await readdir(directoryOf(pair))).filter((name) => name.endsWith('.out'))
   const output = join(directoryOf(pair), file)
   await rename(output, `${output}.away`)
-  // Which cannot be removed as a file is.
+  // A directory cannot be removed in the way of a file.
   await mkdir(output)
   for (let time = 1; time <= 2; time += 1)
     await assert.rejects(

@@ -56,7 +56,7 @@ const refuse = (what: string) => async (): Promise<never> => {
   throw new Error(`the test did not expect ${what}`)
 }
 
-/** A store on a disk, and an engine that does what the test says. */
+/** A store on disk, and an engine that behaves as the test needs it. */
 const open = async (t: TestContext, engine: Partial<Engine>) => {
   const clock = new ManualClock()
   const path = join(await tempDir(t), 'detached-runs.json')
@@ -98,7 +98,7 @@ const starting =
 const never = new AbortController().signal
 const refused = (code: ErrorCode) => (error: unknown) => error instanceof AppError && error.code === code
 
-test('a run is in the file before its Request leaves, and stays there when it has started', async (t) => {
+test('a run is in the file before its Request leaves, and stays there after its start', async (t) => {
   const id = randomUUID()
   const { runs, store } = await open(t, {
     start: starting(async () => {
@@ -112,7 +112,7 @@ test('a run is in the file before its Request leaves, and stays there when it ha
   assert.deepEqual(store.get(id).requests, [hash(1)])
 })
 
-test('of one that is over when it is asked for again, or cancelled, is told how it ended, as far as its host says so', async (t) => {
+test('a start or cancel of an ended run returns its result if the target reports it', async (t) => {
   const id = randomUUID()
   const over = info(id, { state: 'ended', bytes_kept: 6 })
   let isSilent = true
@@ -141,7 +141,7 @@ test('of one that is over when it is asked for again, or cancelled, is told how 
   assert.equal(again.run.code, 3)
 })
 
-test('of what was denied, or never left, nothing is kept', async (t) => {
+test('a run that was denied or never sent is not kept', async (t) => {
   for (const then of [
     async (id: RequestId) => ({ denied: outcome(id, { ok: false, code: null, denial_reason: 'argv_not_allowed' }), target: signed(id) }),
     async () => {
@@ -157,7 +157,7 @@ test('of what was denied, or never left, nothing is kept', async (t) => {
   }
 })
 
-test('what may run is kept, and the same id asks again with all that was signed for it', async (t) => {
+test('a run that may have started is kept, and the next request includes all its signed Requests', async (t) => {
   const id = randomUUID()
   const known: (readonly string[] | undefined)[] = []
   const { runs, store } = await open(t, {
@@ -175,7 +175,7 @@ test('what may run is kept, and the same id asks again with all that was signed 
   assert.deepEqual([store.get(id).state, store.get(id).requests], ['running', [hash(1), hash(2)]])
 })
 
-test('what has started stays, and is told as what may run, where it cannot be written down how it is', async (t) => {
+test('a started run stays in the list and is reported as possibly running if its state cannot be written', async (t) => {
   const id = randomUUID()
   const { runs, store } = await open(t, { start: starting(async () => ({ info: info(id), target: signed(id) })) })
   t.mock.method(store, 'record', async () => {
@@ -188,7 +188,7 @@ test('what has started stays, and is told as what may run, where it cannot be wr
   assert.equal(store.get(id).state, 'unknown')
 })
 
-test('a denial of the second time forgets nothing of the first, which may run', async (t) => {
+test('a later denial does not remove an earlier run that may have started', async (t) => {
   const id = randomUUID()
   let times = 0
   const { runs, store } = await open(t, {
@@ -202,21 +202,21 @@ test('a denial of the second time forgets nothing of the first, which may run', 
   assert.equal(store.get(id).state, 'unknown')
 })
 
-test('another command under the same id is refused before its Request leaves', async (t) => {
+test('another command under the same ID is refused before its Request leaves', async (t) => {
   const id = randomUUID()
   const { runs } = await open(t, { start: starting(async () => ({ info: info(id), target: signed(id) })) })
   await runs.start(spec({ request_id: id }), null, never)
   await assert.rejects(runs.start(spec({ request_id: id, argv: ['rm'] }), null, never), refused('conflict'))
 })
 
-/** As `open`, with runs that were started. */
+/** Opens a store with runs that were started. */
 const withRuns = async (t: TestContext, ids: readonly RequestId[], engine: Partial<Engine>) => {
   const place = await open(t, { start: starting(async (id) => ({ info: info(id), target: signed(id) })), ...engine })
   for (const request_id of ids) await place.runs.start(spec({ request_id }), null, never)
   return place
 }
 
-test('a refresh asks each host whose run is not over, a bounded number at once, and one that is gone spoils nothing', async (t) => {
+test('a refresh asks the hosts of active runs, a limited number at once, and survives failed ones', async (t) => {
   const ids = Array.from({ length: MAX_ASKED_AT_ONCE * 2 + 3 }, () => randomUUID())
   const [gone, lost, wrong] = [ids[1]!, ids[2]!, ids[3]!]
   let [now, most] = [0, 0]
@@ -241,7 +241,7 @@ test('a refresh asks each host whose run is not over, a bounded number at once, 
   assert.equal(again[0]?.host, null)
 })
 
-test('how a run ended is fetched once, behind the last byte that is kept', async (t) => {
+test('the result of a run is fetched once, after its last kept byte', async (t) => {
   const id = randomUUID()
   const attached: number[] = []
   const { runs, store } = await withRuns(t, [id], {
@@ -258,7 +258,7 @@ test('how a run ended is fetched once, behind the last byte that is kept', async
   assert.equal(store.get(id).code, 3)
 })
 
-test('a host that does not answer in time is told from one that is not there, and holds up nobody', async (t) => {
+test('a host that does not answer in time gets timeout', async (t) => {
   const id = randomUUID()
   const { runs, clock } = await withRuns(t, [id], {
     state: async (_target, signal) =>
@@ -277,7 +277,7 @@ const output = (id: RequestId, offset: number, text: string): DetachedRunEvent =
   data: Buffer.from(text),
 })
 
-test('who does not follow is shown what is kept now, and where to go on', async (t) => {
+test('a client that does not follow gets the current output and the next offset', async (t) => {
   const id = randomUUID()
   const { runs, store } = await withRuns(t, [id], {
     attach: async (_target, from, sink, signal) => {
@@ -297,7 +297,7 @@ test('who does not follow is shown what is kept now, and where to go on', async 
   assert.equal(store.get(id).state, 'running')
 })
 
-test('an attach to what its host has forgotten says so, and is remembered', async (t) => {
+test('an attach to a run that its host has forgotten fails, and the list remembers this', async (t) => {
   const id = randomUUID()
   const { runs, store } = await withRuns(t, [id], {
     attach: async () => {
@@ -309,7 +309,7 @@ test('an attach to what its host has forgotten says so, and is remembered', asyn
   assert.equal((await runs.wait(id, never)).run.state, 'expired')
 })
 
-test('who waits hears the Exit; of a host that is gone, what is remembered is enough', async (t) => {
+test('a wait returns the Exit, or the remembered result if the host is not reachable', async (t) => {
   const id = randomUUID()
   let there = true
   const { runs } = await withRuns(t, [id], {
@@ -327,7 +327,7 @@ test('who waits hears the Exit; of a host that is gone, what is remembered is en
   await assert.rejects(runs.wait(randomUUID(), never), refused('unknown_run'))
 })
 
-test('others who ask too much end no wait', async (t) => {
+test('a wait continues if its queries are refused because of a rate limit', async (t) => {
   const id = randomUUID()
   let asked = 0
   const { runs, clock } = await withRuns(t, [id], {
@@ -348,7 +348,7 @@ test('others who ask too much end no wait', async (t) => {
   assert.deepEqual([(await waited).run.code, asked], [4, 3])
 })
 
-test('who waits hears the Exit of a run that is forgotten here meanwhile', async (t) => {
+test('a wait returns the Exit of a run that is removed from the list meanwhile', async (t) => {
   const id = randomUUID()
   const { runs, store } = await withRuns(t, [id], {
     state: async () => info(id, { bytes_kept: 5 }),
@@ -361,7 +361,7 @@ test('who waits hears the Exit of a run that is forgotten here meanwhile', async
   assert.deepEqual([run.state, run.code, end?.code, store.size], ['ended', 4, 4, 0])
 })
 
-test('forgetting asks the host first; here alone is a word of its own, and a host that knows nothing of it is no hindrance', async (t) => {
+test('a forget asks the host first, unless it is local, and succeeds if the host has no such run', async (t) => {
   const ids: RequestId[] = Array.from({ length: 4 }, () => randomUUID())
   const problems: (AppError | null)[] = [null, new AppError('unknown_run'), new AppError('conflict'), new AppError('peer_unreachable')]
   const { runs, store } = await withRuns(t, ids, {
@@ -383,7 +383,7 @@ test('forgetting asks the host first; here alone is a word of its own, and a hos
   )
 })
 
-test('what becomes of a detached run is told as events, each once, as far as it is heard of', async (t) => {
+test('each known step of a detached run causes one run event', async (t) => {
   const [id, other] = [randomUUID(), randomUUID()]
   const ends = { info: info(id, { state: 'ended' }), outcome: outcome(id, { code: 3 }), from: 0, next: 0 }
   const { runs, told } = await open(t, {
@@ -407,7 +407,7 @@ test('what becomes of a detached run is told as events, each once, as far as it 
   ])
 })
 
-test('of a start that may have arrived nothing is told as an end, and of a lost run that nobody knows', async (t) => {
+test('a start that may have arrived causes no end event, and a lost run ends without a result', async (t) => {
   const id = randomUUID()
   const { runs, told } = await open(t, {
     start: starting(async () => {

@@ -5,7 +5,7 @@ import { isAppError } from '../../src/base/errors.ts'
 import { ask, begin, DETACH_KEYS, never, untilOver } from '../support/detached.ts'
 import { execPair } from '../support/exec-pair.ts'
 
-test('the same Request again is told of the same run, and another content under its id is refused', async (t) => {
+test('a repeated Request returns the same run, and other content under its ID is refused', async (t) => {
   const pair = await execPair(t, { scripts: { once: 'echo x; sleep 60', other: 'echo y' }, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'once')
   const { request_id, request_sha256 } = target

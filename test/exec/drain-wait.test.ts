@@ -10,7 +10,7 @@ import { ManualClock } from '../support/manual-clock.ts'
 
 type Answer = 'draining' | 'never_arrived' | 'unknown' | 'ran'
 
-/** Asks with these answers, then with the last one again and again. Time passes while it waits. */
+/** Sends a request that gets these answers, and then the last one repeatedly. The clock advances during each wait. */
 const asking = async (answers: readonly (Answer | Error)[], signal: AbortSignal = NEVER) => {
   const clock = new ManualClock()
   let asked = 0
@@ -43,12 +43,12 @@ const asking = async (answers: readonly (Answer | Error)[], signal: AbortSignal 
 
 const gone = new AppError('peer_unreachable')
 
-test('a request is repeated while its target drains and restarts, and its answer counts', async () => {
+test('a request is repeated while its target drains and restarts, until it is answered', async () => {
   const { settled, asked, waits } = await asking(['draining', 'draining', gone, 'never_arrived', 'ran'])
   assert.deepEqual([settled, asked, waits], ['ran', 5, 4])
 })
 
-test('what a target never denied for now is not repeated', async () => {
+test('a request that was never denied because of a drain is not repeated', async () => {
   assert.deepEqual((await asking(['ran'])).asked, 1)
   assert.deepEqual((await asking(['never_arrived'])).settled, 'never_arrived')
   assert.equal((await asking([gone])).settled, gone)
@@ -62,7 +62,7 @@ test('a request whose fate is unknown is never repeated', async () => {
   assert.equal((await asking(['draining', other, 'ran'])).settled, other)
 })
 
-test('it gives up in time: sooner if the target does not answer', async () => {
+test('repetition stops after a time limit, and earlier if the target does not answer', async () => {
   const draining = await asking(['draining'])
   assert.equal(draining.settled, 'draining')
   assert.ok(draining.ms > DRAIN_WAIT_MS - 10_000 && draining.ms <= DRAIN_WAIT_MS + 100, `${draining.ms} ms`)

@@ -24,7 +24,7 @@ const noting = () => {
 
 const command = { timeout_ms: null, cwd: null, clamp: false }
 
-test('a denied request is sent again with all of its stdin, under the same ID', async (t) => {
+test('a request that was denied during a drain is sent again with all its stdin, under the same ID', async (t) => {
   const pair = await execPair(t, { scripts: { copy: 'cat' } })
   const { agentId: agent_id } = pair.responder.own.signer
   pair.responder.executor.drain(true)
@@ -44,7 +44,7 @@ test('a denied request is sent again with all of its stdin, under the same ID', 
   assert.ok(events.slice(0, -3).every((event) => event === 'denial'))
 })
 
-test('a cancel, or a client that leaves, ends the wait, and nothing ran', async (t) => {
+test('a cancel, or a client that leaves, ends the wait for a drain without a run', async (t) => {
   const pair = await execPair(t, { scripts: { hello: 'echo hi' } })
   const { agentId: agent_id } = pair.responder.own.signer
   pair.responder.executor.drain(true)
@@ -61,7 +61,7 @@ test('a cancel, or a client that leaves, ends the wait, and nothing ran', async 
   assert.equal(pair.responder.totals().sessions_started, 0)
 })
 
-test('a daemon that drains refuses new runs of its clients, and not those of a fan-out or a copy that began before', async (t) => {
+test('a daemon that drains refuses new runs of its clients, except those of running fan-outs and copies', async (t) => {
   const pair = await execPair(t, { scripts: { hello: 'echo hi' } })
   const { agentId: agent_id } = pair.responder.own.signer
   const spec = { ...command, agent_id, argv: [pair.responder.program('hello')], stdin: null }

@@ -29,7 +29,7 @@ const eventsOf = ({ lifecycle }: ExecPair, session: string | null = null): reado
 }
 const told = (pair: ExecPair, session: string | null = null): string[] => eventsOf(pair, session).map(lifecycleText)
 
-test('O14: a run on another host is told as started and finished, with its code and the end of both outputs', async (t) => {
+test('O14: a run on another host has a start and a finish event with code and output tail', async (t) => {
   const pair = await execPair(t, { scripts: { hello: 'echo out; echo err >&2; exit 3' } })
   const node = pair.responder.own.signer.agentId
   const { request_id: id, duration_ms } = await run(pair, 'hello', { session: 'turn-7' })
@@ -43,7 +43,7 @@ test('O14: a run on another host is told as started and finished, with its code 
   )
 })
 
-test('a program that a signal ended, and one that was denied, are told as that', async (t) => {
+test('a run ended by a signal and a denied run have their own events', async (t) => {
   const pair = await execPair(t, { scripts: { dies: 'kill -9 $$' } })
   const node = pair.responder.own.signer.agentId
   const { request_id: id } = await run(pair, 'dies')
@@ -54,7 +54,7 @@ test('a program that a signal ended, and one that was denied, are told as that',
   ])
 })
 
-test('a run that nobody could be asked for is told as denied, with why', async (t) => {
+test('a run that could not be sent has a denied event with the reason', async (t) => {
   const pair = await execPair(t, { scripts: { hello: 'true' } })
   pair.channels.length = 0
   pair.onIncoming = () => {
@@ -64,9 +64,9 @@ test('a run that nobody could be asked for is told as denied, with why', async (
   assert.match(told(pair).join(), /^Exec denied \(node=[0-9a-f]{64}, id=[0-9a-f-]{36}, peer_unreachable\)$/)
 })
 
-test('O16: of much output the last 20,000 characters are kept, of both streams together, with a suffix that says so', async (t) => {
+test('O16: an event keeps the last 20,000 characters of both outputs together, with a suffix', async (t) => {
   const lines = 'i=0; while [ $i -lt 9000 ]; do echo "line $i"; i=$((i+1)); done'
-  // So far apart that what was written last comes last.
+  // The pauses ensure that the output arrives in this order.
   const pair = await execPair(t, { scripts: { much: `${lines}; sleep 0.2; ${lines} >&2; sleep 0.2; echo the last of stdout` } })
   await run(pair, 'much')
   const { tail, tail_truncated } = eventsOf(pair).at(-1)!
@@ -75,7 +75,7 @@ test('O16: of much output the last 20,000 characters are kept, of both streams t
   assert.ok(tail?.endsWith(`line 8999\nthe last of stdout\n${TRUNCATED_SUFFIX}`), tail?.slice(-80))
 })
 
-test('B28: events of one session are not those of another', async (t) => {
+test('B28: the events of one run label do not include those of another', async (t) => {
   const pair = await execPair(t, { scripts: { hello: 'echo secret-of-a' } })
   await run(pair, 'hello', { session: 'a' })
   await run(pair, 'hello')
@@ -85,7 +85,7 @@ test('B28: events of one session are not those of another', async (t) => {
   assert.equal(told(pair).length, 4)
 })
 
-test('a sink that throws takes nothing from what is told: how the run ended is not known', async (t) => {
+test('a sink that throws does not suppress the finish event, which has no result', async (t) => {
   const pair = await execPair(t, { scripts: { hello: 'echo out; sleep 5' } })
   const sink = {
     event: ({ type }: { type: string }): void => {

@@ -5,11 +5,11 @@ import { ManualClock } from '../support/manual-clock.ts'
 import { ScriptedPeer, scriptedRun, settle, type ScriptedRun } from '../support/scripted-peer.ts'
 
 interface Stage extends ScriptedRun {
-  /** A better way is there; resolves to the stream that is opened on it, if one is. */
+  /** Announces a better connection. Resolves with the stream that is opened on it, if any. */
   moved(): Promise<ScriptedPeer | undefined>
-  /** Instead of a stream the next try comes to this. */
+  /** Error of the next attempt, instead of a stream. */
   failure: Error | null
-  /** Streams wait for it before they are open. */
+  /** Streams open only after this resolves. */
   opening: Promise<void>
 }
 
@@ -32,7 +32,7 @@ const stage = async (): Promise<Stage> => {
   return stage
 }
 
-test('a run goes on over a better way from the frame that it has, and nothing is heard twice or of the other any more', async () => {
+test('a run moves to a better connection without lost or repeated output', async () => {
   const { peer, sink, outcome, moved, counters } = await stage()
   peer.started()
   peer.output('stdout', 0, 'a')
@@ -52,7 +52,7 @@ test('a run goes on over a better way from the frame that it has, and nothing is
   assert.equal(counters.snapshot().runs_resumed, 1)
 })
 
-test('while the better way is being opened the first is heard, up to the end of the run', async () => {
+test('while a better connection opens, the old stream counts until the end of the run', async () => {
   const one = await stage()
   const { promise, resolve } = Promise.withResolvers<void>()
   one.opening = promise
@@ -66,7 +66,7 @@ test('while the better way is being opened the first is heard, up to the end of 
   assert.equal((await one.moved())?.frames.length, 0)
 })
 
-test('where the better way cannot be had, and on the machines of others, a run stays where it is', async () => {
+test('a run stays on its stream if the better connection fails or leads to another machine', async () => {
   const one = await stage()
   one.peer.started()
   one.runner.move('ff'.repeat(32))
@@ -78,7 +78,7 @@ test('where the better way cannot be had, and on the machines of others, a run s
   assert.equal(one.peer.left, 'closed')
 })
 
-test('a better way that is lost before it carries the run is followed by another, as after any loss', async () => {
+test('a better connection that is lost before the run moves is replaced by another', async () => {
   const one = await stage()
   one.peer.started()
   one.peer.output('stdout', 0, 'a')

@@ -19,7 +19,7 @@ import { ManualClock } from '../support/manual-clock.ts'
 import { scriptedRun, settle, type ScriptedPeer } from '../support/scripted-peer.ts'
 import { encodeExecBody } from '../support/exec-frames.ts'
 
-test('a run that the signed Exit confirms is ok, and its events came in order', async () => {
+test('a run with a valid signed Exit is ok, and its events arrive in order', async () => {
   const clock = new ManualClock()
   const { peer, sink, outcome, counters, runner } = await scriptedRun(clock, { argv: ['echo', '1'] })
   assert.equal(runner.sessions()[0]?.state, 'requested')
@@ -55,7 +55,7 @@ test('a run that the signed Exit confirms is ok, and its events came in order', 
   assert.equal(clock.pending, 0)
 })
 
-test('the Request says what was asked, quotes the nonce and carries a UUIDv7', async () => {
+test('the Request has the given command, the stream nonce and a UUIDv7', async () => {
   const { peer, outcome } = await scriptedRun(systemClock, { argv: ['a', 'b'], timeout_ms: 1000, cwd: '/x', clamp: true })
   const request = execRequest.decode(peer.request.body)
   assert.deepEqual([request.argv, request.timeout_ms, request.cwd, request.clamp, request.stdin], [['a', 'b'], 1000, '/x', true, null])
@@ -65,7 +65,7 @@ test('the Request says what was asked, quotes the nonce and carries a UUIDv7', a
   await outcome
 })
 
-test('a denial is an outcome that is not ok and not incomplete', async () => {
+test('the outcome of a denied run is not ok and not incomplete', async () => {
   const { peer, outcome, counters } = await scriptedRun(systemClock)
   await peer.exit('', '', { code: null, denial_reason: 'argv_not_allowed' })
   const { ok, incomplete, denial_reason, code } = await outcome
@@ -75,7 +75,7 @@ test('a denial is an outcome that is not ok and not incomplete', async () => {
 
 const other = newParty()
 
-/** What a peer may do wrong before, or instead of, an honest Exit; and what the requester says of it. */
+/** False messages of a peer before or instead of an honest Exit, and the resulting error of the requester. */
 const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void>, RegExp]> = {
   'altered bytes': [async (peer) => (peer.output('stdout', 0, 'X'), peer.exit('a')), /differs from what the agent sent/],
   'a missing frame': [(peer) => (peer.output('stdout', 0, 'a'), peer.output('stdout', 2, 'c')), /bytes of stdout are missing/],
@@ -86,7 +86,7 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
     async (peer) => (peer.output('stderr', 0, 'ab'), peer.exit('', 'ab', { stderr_bytes_total: 1 })),
     /2 of 1 bytes of stderr/,
   ],
-  'a hash of other bytes behind a cut': [
+  'a hash of other bytes after truncation': [
     async (peer) => (peer.output('stdout', 0, 'a'), peer.exit('b', '', { truncated: true, stdout_bytes_total: 9 })),
     /stdout differs from what/,
   ],
@@ -104,7 +104,7 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
   'an Exit to another agent': [async (peer) => peer.exit('', '', { to_agent: other.signer.agentId }), /another agent/],
   'an Exit to another machine': [async (peer) => peer.exit('', '', { to_machine: other.machine.machineId }), /another agent/],
   'an Exit of another version': [async (peer) => peer.exit('', '', { version: 0 as never }), /version/],
-  'output that was cut, and not by a cap': [
+  'output that was truncated without a limit': [
     async (peer) => peer.exit('', '', { truncated: true, stdout_bytes_total: 9 }),
     /lost the end of the output/,
   ],
@@ -121,7 +121,7 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
     /another run/,
   ],
   "a requester's frame": [(peer) => peer.say({ type: 'cancel', request_id: peer.id }), /unexpected cancel frame/],
-  'a request of its own': [(peer) => peer.say(peer.request), /unexpected request frame/],
+  'a Request of the target': [(peer) => peer.say(peer.request), /unexpected request frame/],
   'an acknowledgement of stdin that was never sent': [
     (peer) => peer.say({ type: 'ack', request_id: peer.id, stdin: 1, stdout: 0, stderr: 0 }),
     /was not sent/,
@@ -131,12 +131,12 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
     /another request/,
   ],
   'a message that is not exec': [(peer) => peer.onBody(peer.id, Buffer.from('x0x-mesg-v1\0rest')), /not an exec body/],
-  'bytes that are no frame': [(peer) => peer.onBody(peer.id, Buffer.concat([Buffer.from('x0x-exec-v1\0'), Buffer.from([0xff])])), /cbor/],
-  'an early end': [(peer) => peer.onClosed(null), /ended the stream before the Exit/],
-  'a frame of a resumption that nobody asked for': [
-    (peer) => peer.say({ type: 'resumed', request_id: peer.id, stdin: 0 }),
-    /resumed frame/,
+  'bytes that are not a frame': [
+    (peer) => peer.onBody(peer.id, Buffer.concat([Buffer.from('x0x-exec-v1\0'), Buffer.from([0xff])])),
+    /cbor/,
   ],
+  'an early end': [(peer) => peer.onClosed(null), /ended the stream before the Exit/],
+  'a frame of an unrequested resume': [(peer) => peer.say({ type: 'resumed', request_id: peer.id, stdin: 0 }), /resumed frame/],
 }
 
 for (const [name, [lie, message]] of Object.entries(LIES)) {
@@ -154,7 +154,7 @@ for (const [name, [lie, message]] of Object.entries(LIES)) {
   })
 }
 
-test('a run that was ended before its process began is not ok', async () => {
+test('a run that was ended before its process started is not ok', async () => {
   const { peer, outcome } = await scriptedRun(systemClock)
   await peer.exit('', '', { code: null, signal: null })
   const { ok, incomplete, denial_reason } = await outcome
@@ -173,7 +173,7 @@ test('output before the start, and a flood of warnings, end the run', async () =
   assert.match(message ?? '', /too many warnings/)
 })
 
-test('an Exit that cannot be believed says nothing about the code', async () => {
+test('an Exit with an invalid signature does not set the exit code', async () => {
   const { peer, outcome } = await scriptedRun(systemClock)
   peer.started()
   peer.output('stdout', 0, 'abc')
@@ -182,7 +182,7 @@ test('an Exit that cannot be believed says nothing about the code', async () => 
   assert.deepEqual([code, stdout_bytes_total], [null, 3])
 })
 
-test('a cut that the Exit admits is complete', async () => {
+test('a truncation that the Exit reports is complete', async () => {
   const { peer, outcome } = await scriptedRun(systemClock)
   peer.started()
   peer.output('stdout', 0, 'abc')
@@ -192,7 +192,7 @@ test('a cut that the Exit admits is complete', async () => {
   assert.deepEqual([ok, truncated, stdout_bytes_total], [true, true, 100])
 })
 
-test('only what the sink consumed is acknowledged', async () => {
+test('only output that the sink consumed is acknowledged', async () => {
   const clock = new ManualClock()
   const { peer, sink, outcome } = await scriptedRun(clock)
   const slow = Promise.withResolvers<void>()
@@ -218,7 +218,7 @@ test('only what the sink consumed is acknowledged', async () => {
   assert.equal((await outcome).ok, true)
 })
 
-test('a trickle is acknowledged within the time', async () => {
+test('a little output is acknowledged within the time limit', async () => {
   const clock = new ManualClock()
   const { peer, outcome } = await scriptedRun(clock)
   peer.started()
@@ -235,7 +235,7 @@ test('a trickle is acknowledged within the time', async () => {
   await outcome
 })
 
-test('a peer that ignores the window is cut off, so that memory stays bounded', async () => {
+test('a peer that ignores the window is disconnected, so that memory stays bounded', async () => {
   const { peer, sink, outcome } = await scriptedRun(systemClock)
   const never = Promise.withResolvers<void>()
   peer.started()
@@ -251,7 +251,7 @@ test('a peer that ignores the window is cut off, so that memory stays bounded', 
   assert.match((await outcome).message ?? '', /more than was acknowledged/)
 })
 
-test('the outcome waits until the sink has everything', async () => {
+test('the outcome waits until the sink has received everything', async () => {
   const { peer, sink, outcome } = await scriptedRun(systemClock)
   const slow = Promise.withResolvers<void>()
   peer.started()
@@ -269,7 +269,7 @@ test('the outcome waits until the sink has everything', async () => {
   assert.equal(sink.text('stdout'), 'ab')
 })
 
-test('a caller that leaves cancels in the same turn, and is shown nothing more', async () => {
+test('a client that leaves cancels the run in the same turn and receives no more events', async () => {
   const { peer, sink, outcome, caller, counters } = await scriptedRun(systemClock)
   peer.started()
   sink.hold = new Promise(() => undefined)
@@ -285,7 +285,7 @@ test('a caller that leaves cancels in the same turn, and is shown nothing more',
   assert.equal(counters.snapshot()['runs_cancelled'], 1)
 })
 
-test('a cancel by request still shows the output and the outcome, and is sent once', async () => {
+test('an explicit cancel is sent once, and the output and outcome still arrive', async () => {
   const { peer, sink, outcome, runner } = await scriptedRun(systemClock)
   peer.started()
   runner.cancel(peer.id)
@@ -299,7 +299,7 @@ test('a cancel by request still shows the output and the outcome, and is sent on
   assert.throws(() => runner.cancel(peer.id), { code: 'unknown_run' })
 })
 
-test('a cancelled run whose Exit never comes is given up', async () => {
+test('a cancelled run without an Exit is given up after a time limit', async () => {
   const clock = new ManualClock()
   const { peer, outcome, caller } = await scriptedRun(clock)
   peer.started()
@@ -314,7 +314,7 @@ test('a cancelled run whose Exit never comes is given up', async () => {
   assert.equal(clock.pending, 0)
 })
 
-test('a sink that fails cancels the run and gets its own error', async () => {
+test('a sink that fails cancels the run, which ends with the error of the sink', async () => {
   for (const late of [false, true]) {
     const { peer, sink, outcome } = await scriptedRun(systemClock)
     sink.event = () => {
@@ -329,7 +329,7 @@ test('a sink that fails cancels the run and gets its own error', async () => {
   }
 })
 
-test('the lease is renewed while the run lives, whatever the output does', async () => {
+test('the lease is renewed during the run, even without output', async () => {
   const clock = new ManualClock()
   const { peer, outcome } = await scriptedRun(clock)
   peer.started()
@@ -342,7 +342,7 @@ test('the lease is renewed while the run lives, whatever the output does', async
   await outcome
 })
 
-test('a run with a timeout is not awaited for longer than that and a slack', async () => {
+test('a run with a timeout is awaited only for that time and a slack', async () => {
   const clock = new ManualClock()
   const { peer, outcome } = await scriptedRun(clock, { timeout_ms: 4_000 })
   peer.started()

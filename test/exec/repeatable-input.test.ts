@@ -47,7 +47,7 @@ test('each reader gets the input from its beginning, and the last one all of it'
   )
 })
 
-test('a reader that was replaced while it waited takes nothing from the next one', async () => {
+test('a reader that was replaced while it waited takes no input from the next one', async () => {
   const { promise, resolve } = Promise.withResolvers<void>()
   const source = async function* (): AsyncGenerator<number, void, undefined> {
     await promise
@@ -71,7 +71,7 @@ test('a reader that was replaced while it waited takes nothing from the next one
   )
 })
 
-test('closing it ends the source, also if nobody reads', async () => {
+test('closing the input ends its source, even without a reader', async () => {
   const { promise, resolve } = Promise.withResolvers<void>()
   const input = new RepeatableInput(counted([1, 2, 3], resolve))
   assert.deepEqual(await take(input, 1), [1])

@@ -16,19 +16,19 @@ import { ScriptedPeer, scriptedRun, settle, stdinOf, type ScriptedRun } from '..
 import { LIVENESS_CHECK_MS, SILENT_CHECKS } from '../../src/exec/resumable-transport.ts'
 import { RESUME_PAUSE_MS, RESUME_SLACK_MS } from '../../src/exec/resumable-transport.ts'
 
-/** When silence is noticed: after the first renewal, which nobody answered. */
+/** Silence is detected after the first unanswered renewal. */
 const SILENCE_MS = LEASE_RENEW_MS + SILENT_CHECKS * LIVENESS_CHECK_MS
 const RESET = new Error('reset')
 
 interface Stage extends ScriptedRun {
   readonly clock: ManualClock
-  /** The streams that were opened after the first. */
+  /** Streams that were opened after the first. */
   readonly streams: ScriptedPeer[]
-  /** What each try was told. */
+  /** Whether each attempt was for a silent stream. */
   readonly tries: boolean[]
-  /** What the next tries come to instead of a stream. */
+  /** Errors of the next attempts, instead of streams. */
   readonly failures: Error[]
-  /** The next stream, once the requester asked on it to go on. */
+  /** The next stream, after the requester has sent its Resume on it. */
   next(): Promise<ScriptedPeer>
 }
 
@@ -52,11 +52,11 @@ const stage = async (spec: Parameters<typeof scriptedRun>[1] = {}): Promise<Stag
 }
 
 const resumed = (peer: ScriptedPeer, stdin = 0): void => peer.say({ type: 'resumed', request_id: peer.id, stdin })
-/** As the codec gives it back. */
+/** The nonce as the codec returns it. */
 const nonceOf = (peer: ScriptedPeer): Buffer => Buffer.from(peer.streamNonce)
 const frames = (peer: ScriptedPeer): string[] => peer.frames.map(({ type }) => type)
 
-test('a stream that is lost is followed by another that goes on where it was, and the sink sees each event once', async () => {
+test('a lost stream is replaced by another that resumes, and the sink receives each event once', async () => {
   const { peer, sink, outcome, next, counters, clock, tries } = await stage()
   peer.started()
   peer.output('stdout', 0, 'a')
@@ -83,7 +83,7 @@ test('a stream that is lost is followed by another that goes on where it was, an
   assert.equal(clock.pending, 0)
 })
 
-test('what comes on the lost stream afterwards is not heard', async () => {
+test('messages that arrive on the lost stream later are ignored', async () => {
   const { peer, sink, outcome, next } = await stage()
   peer.started()
   peer.onClosed(RESET)
@@ -97,7 +97,7 @@ test('what comes on the lost stream afterwards is not heard', async () => {
   assert.equal(sink.text('stdout'), 'a')
 })
 
-test('acknowledgements and a Cancel that were lost are said again', async () => {
+test('lost acknowledgements and a lost Cancel are sent again', async () => {
   const { peer, runner, outcome, next, clock, failures } = await stage()
   peer.started()
   peer.output('stdout', 0, 'a')
@@ -113,7 +113,7 @@ test('acknowledgements and a Cancel that were lost are said again', async () => 
   assert.equal(clock.pending, 0)
 })
 
-test('stdin is kept until it is acknowledged, and sent again from where it had come', async () => {
+test('stdin is kept until it is acknowledged, and sent again from the received offset', async () => {
   const data = randomBytes(2 * MAX_PIECES_UNACKED)
   const { peer, outcome, next } = await stage({ stdin: stdinOf(data) })
   await settle()
@@ -147,7 +147,7 @@ test('stdin is kept until it is acknowledged, and sent again from where it had c
   assert.equal((await outcome).ok, true)
 })
 
-test('a silent stream is given up for a new one, with time left of the lease', async () => {
+test('a silent stream is replaced by a new one before the lease ends', async () => {
   const { peer, outcome, next, clock, tries } = await stage()
   peer.started()
   assert.ok(SILENCE_MS + RESUME_ATTEMPT_MS / 2 < LEASE_EXPIRES_MS)
@@ -161,7 +161,7 @@ test('a silent stream is given up for a new one, with time left of the lease', a
   assert.equal((await outcome).ok, true)
 })
 
-test('a stream that was only slow is heard on again before another is there: nothing is resumed', async (t) => {
+test('a slow stream that answers before a replacement exists is not resumed', async (t) => {
   const speak = {
     'a frame of the run': ({ peer }: Stage) => peer.output('stdout', 0, 'a'),
     'a byte of another run, and then the frame': async ({ peer, clock }: Stage) => {
@@ -182,7 +182,7 @@ test('a stream that was only slow is heard on again before another is there: not
       peer.started()
       await clock.advance(SILENCE_MS + RESUME_ATTEMPT_MS)
       await settle()
-      // Renewals and what the caller does still go there.
+      // Renewals and cancels of the client still use this stream.
       const renewals = frames(peer).filter((type) => type === 'lease_renew').length
       runner.cancel(peer.id)
       assert.deepEqual([renewals >= 3, frames(peer).at(-1), peer.left], [true, 'cancel', null])
@@ -196,14 +196,14 @@ test('a stream that was only slow is heard on again before another is there: not
   }
 })
 
-test('a silent stream that is closed while another is looked for is not waited for', async () => {
+test('a silent stream that closes during the search for another is given up', async () => {
   const { peer, outcome, clock, failures, next } = await stage()
   failures.push(...Array.from({ length: 4 }, () => new AppError('peer_unreachable', 'no address answered')))
   peer.started()
   await clock.advance(SILENCE_MS)
   peer.onClosed(RESET)
   peer.output('stdout', 0, 'x')
-  // The connection lives, and the stream on it does not.
+  // The connection is alive, but its stream is not.
   peer.link.heard += 1
   for (let waited = 0; waited < LIVENESS_CHECK_MS; waited += RESUME_PAUSE_MS) await next()
   const second = await next()
@@ -212,7 +212,7 @@ test('a silent stream that is closed while another is looked for is not waited f
   assert.equal((await outcome).ok, true)
 })
 
-test('a slow stream that is heard on again ends every try: no other begins, and a stream that comes of one is left', async () => {
+test('a slow stream that answers ends all attempts, and a late new stream is abandoned', async () => {
   const { peer, outcome, clock, tries, failures } = await stage()
   failures.push(new AppError('peer_unreachable', 'no address answered'))
   peer.started()
@@ -238,7 +238,7 @@ test('a slow stream that is heard on again ends every try: no other begins, and 
   assert.deepEqual([late[0]?.left, frames(late[0]!)], ['aborted', []])
 })
 
-test('a path that answers renewals is never silent, whatever is quiet', async () => {
+test('a stream whose renewals are answered is never silent, even without output', async () => {
   const { peer, outcome, clock, tries } = await stage()
   peer.started()
   for (let count = 0; count < 20; count++) {
@@ -250,7 +250,7 @@ test('a path that answers renewals is never silent, whatever is quiet', async ()
   await outcome
 })
 
-test('nobody answers: tries go on, paced, until the lease must be over; then the run is incomplete and says why', async () => {
+test('without an answer, attempts continue at intervals until the lease ends, and then the run is incomplete', async () => {
   const { peer, outcome, clock, tries, failures, counters } = await stage()
   failures.push(...Array.from({ length: 100 }, () => new AppError('peer_unreachable', 'no address answered')))
   peer.started()
@@ -268,7 +268,7 @@ test('nobody answers: tries go on, paced, until the lease must be over; then the
   assert.deepEqual([counters.snapshot()['runs_incomplete'], counters.snapshot()['runs_resumed'], clock.pending], [1, 0, 0])
 })
 
-test('one try that hangs does not use up the time of the next, and a stream that comes too late is left', async () => {
+test('an attempt that hangs leaves time for the next one', async () => {
   const clock = new ManualClock()
   const signals: AbortSignal[] = []
   const { peer, outcome } = await scriptedRun(clock, {}, async (_silent, signal) => {
@@ -284,7 +284,7 @@ test('one try that hangs does not use up the time of the next, and a stream that
   assert.deepEqual([signals.length >= 2, signals.every(({ aborted }) => aborted), clock.pending], [true, true, 0])
 })
 
-test('a run that is not answered while anything else comes on its connection is not silent, and is as soon as nothing does', async () => {
+test('an unanswered run is not silent while other bytes arrive on its connection', async () => {
   const { peer, outcome, next, tries, clock } = await stage()
   peer.started()
   for (let look = 0; look < 40; look++) {
@@ -301,7 +301,7 @@ test('a run that is not answered while anything else comes on its connection is 
   assert.equal((await outcome).ok, true)
 })
 
-test('a run that is not there any more is incomplete at once, in words that say so', async () => {
+test('a run that the target does not have any more is incomplete at once, with a reason', async () => {
   const { peer, outcome, next, clock, tries } = await stage()
   peer.started()
   peer.onClosed(RESET)
@@ -313,7 +313,7 @@ test('a run that is not there any more is incomplete at once, in words that say 
   assert.deepEqual([second.left, tries.length, clock.pending], ['aborted', 1, 0])
 })
 
-test('a stream that the agent ends in peace instead of an answer is no answer', async () => {
+test('a stream that the agent closes without an answer ends the run as incomplete', async () => {
   const { peer, outcome, next } = await stage()
   peer.onClosed(RESET)
   const second = await next()
@@ -332,11 +332,11 @@ const LIES: Record<string, readonly [(peer: ScriptedPeer) => void | Promise<void
   'output that came before': [(peer) => (resumed(peer), peer.output('stdout', 0, 'a')), /bytes of stdout are missing/],
   'output that leaves a hole': [(peer) => (resumed(peer), peer.output('stdout', 2, 'c')), /bytes of stdout are missing/],
   'a second answer': [(peer) => (resumed(peer), resumed(peer)), /unexpected /],
-  'bytes that are no frame': [(peer) => peer.onBody(peer.id, Buffer.from('x0x-exec-v1\0\xff', 'latin1')), /ended before the Exit/],
+  'bytes that are not a frame': [(peer) => peer.onBody(peer.id, Buffer.from('x0x-exec-v1\0\xff', 'latin1')), /ended before the Exit/],
   'an Exit for less': [async (peer) => (resumed(peer), await peer.exit('')), /1 of 0 bytes/],
 }
 
-test('a lie where a run is resumed makes it incomplete, never a success', async (t) => {
+test('a false message during a resume makes the run incomplete, never a success', async (t) => {
   for (const [name, [lie, message]] of Object.entries(LIES))
     await t.test(name, async () => {
       const { peer, outcome, next, clock, counters } = await stage()
@@ -352,7 +352,7 @@ test('a lie where a run is resumed makes it incomplete, never a success', async 
     })
 })
 
-test('a requester that gives up says Cancel before it leaves', async () => {
+test('a requester that gives up sends Cancel before it leaves', async () => {
   const { peer, outcome } = await stage()
   peer.started()
   peer.output('stdout', 1, 'b')
@@ -361,7 +361,7 @@ test('a requester that gives up says Cancel before it leaves', async () => {
   assert.equal(peer.left, 'aborted')
 })
 
-test('a new stream on which nobody answers is silent too', async () => {
+test('a new stream without answers also counts as silent', async () => {
   const { peer, outcome, next, clock, tries } = await stage()
   peer.started()
   peer.onClosed(RESET)

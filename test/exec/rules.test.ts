@@ -42,13 +42,13 @@ const CAPS = {
 
 const ask = async (pair: ExecPair) => pair.rules.ask(pair.responder.own.signer.agentId)
 
-/** What went wrong behind the link says itself what to do next: the advice for its code is about the link. */
+/** Errors of the link have advice for their code. Other errors have no advice. */
 const failsWith = (code: ErrorCode, text: RegExp) => (error: unknown) => {
   const says = ['peer_rejected', 'peer_unreachable', 'timeout'].includes(code)
   return isAppError(error, code) && text.test(error.message) && 'next' in error.data === says
 }
 
-test('a pair is told its rules, signed and journalled on both sides, and nothing runs', async (t) => {
+test('a pair receives its rules in a signed answer that the target logs, and no program runs', async (t) => {
   const pair = await execPair(t, TOLD)
   const answer = await ask(pair)
   const { agentId } = pair.responder.own.signer
@@ -75,7 +75,7 @@ test('a pair is told its rules, signed and journalled on both sides, and nothing
   assert.equal(pair.channels[0]?.closed, true)
 })
 
-test('a trusted pair that may be told nothing gets the same answer for each reason', async (t) => {
+test('a trusted pair that may not see rules gets the same empty answer for each reason', async (t) => {
   const reasons: PairOptions[] = [{ ...TOLD, entryKeys: '' }, { ...TOLD, listed: false }, { ...TOLD, enabled: false }, { acl: false }]
   for (const options of reasons) {
     const pair = await execPair(t, options)
@@ -84,7 +84,7 @@ test('a trusted pair that may be told nothing gets the same answer for each reas
   }
 })
 
-test('a stranger that asks for its rules is told trust_rejected, whatever the ACL says', async (t) => {
+test('an unlisted peer that asks for its rules gets trust_rejected, even if the ACL lists it', async (t) => {
   for (const options of [TOLD, { ...TOLD, enabled: false }, { acl: false }]) {
     const pair = await execPair(t, { ...options, befriend: false })
     const answer = await ask(pair)
@@ -94,14 +94,14 @@ test('a stranger that asks for its rules is told trust_rejected, whatever the AC
   }
 })
 
-test('which rules outlive their callers is told', async (t) => {
+test('the rules show which commands may run detached', async (t) => {
   const options = { ...TOLD, entryKeys: `${TOLD.entryKeys}detach = true\nmax_detach_secs = 7200\n` }
   const { rules } = await ask(await execPair(t, options))
   const detach = { lifetime_ms: 7_200_000, keep_bytes: 8_388_608 }
   assert.deepEqual(rules, [{ description: 'a peer', argv: ['/bin/echo', '<INT>'], ...CAPS, detach }])
 })
 
-/** Answers in place of the responder. */
+/** Answers in place of the target. */
 const answered = (pair: ExecPair, how: (question: Question, channel: LocalChannel) => void | Promise<void>): void => {
   pair.onIncoming = (channel) => {
     channel.onBody = (id, body) => {
@@ -145,7 +145,7 @@ const rule = (over: Partial<ExecRule>): ExecRule => ({ description: null, argv: 
 
 const other = newParty()
 
-/** Answers that no honest agent gives to this question. */
+/** Answers that an honest agent never gives to this query. */
 const LIES: Record<string, readonly [(pair: ExecPair, question: Question) => Promise<ExecFrame>, RegExp]> = {
   'rules that a third agent signed': [async (pair, q) => signedRules(answerTo(pair, q), other.signer), /not signed/],
   'rules signed as an Exit': [async (pair, q) => signedRules(answerTo(pair, q), pair.responder.own.signer, EXEC_EXIT_DOMAIN), /not signed/],
@@ -162,7 +162,7 @@ const LIES: Record<string, readonly [(pair: ExecPair, question: Question) => Pro
     /comes from another agent/,
   ],
   'a template of free text': [withRule({ argv: ['sh', '-c', '<ANY>'] }), /unknown template <ANY>/],
-  'a template inside of a token': [withRule({ argv: ['x', '--n=<INT>'] }), /must be the whole token/],
+  'a template inside a token': [withRule({ argv: ['x', '--n=<INT>'] }), /must be the whole token/],
   'a template for the program': [withRule({ argv: ['<URL_PATH>'] }), /names no program/],
   'no argv': [withRule({ argv: [] }), /names no program/],
   'a metacharacter': [withRule({ argv: ['echo', 'a;b'] }), /every request is refused for/],
@@ -171,8 +171,8 @@ const LIES: Record<string, readonly [(pair: ExecPair, question: Question) => Pro
     /at most 1024 tokens and 32768 bytes/,
   ],
   'no time': [withRule({ timeout_ms: 0 }), /time limit is 0/],
-  'no time without its caller': [withRule({ detach: { lifetime_ms: 0, keep_bytes: 1 } }), /time limit is 0/],
-  'nested without end': [
+  'no time for a detached run': [withRule({ detach: { lifetime_ms: 0, keep_bytes: 1 } }), /time limit is 0/],
+  'endless nesting': [
     async (pair) => {
       const body = new Uint8Array(2_000).fill(0x81)
       return { type: 'rules', body, signature: await pair.responder.own.signer.sign(EXEC_RULES_DOMAIN, body) }
@@ -207,7 +207,7 @@ function withRule(over: Partial<ExecRule>) {
     signedRules(answerTo(pair, question, { rules: [rule({}), rule(over)] }), pair.responder.own.signer)
 }
 
-test('an agent that lies about the rules is not believed, and the whole answer is refused', async (t) => {
+test('a false answer about the rules is refused as a whole', async (t) => {
   const pair = await execPair(t, TOLD)
   for (const [name, [lie, text]] of Object.entries(LIES)) {
     answered(pair, async (question) => void question.say(await lie(pair, question)))
@@ -216,7 +216,7 @@ test('an agent that lies about the rules is not believed, and the whole answer i
   assert.equal(pair.counters.snapshot()['foreign_frames'], Object.keys(LIES).length)
 })
 
-test('a description comes with every character that hides or steers shown as text', async (t) => {
+test('hidden and control characters in a description are shown as escaped text', async (t) => {
   const pair = await execPair(t, TOLD)
   const description = 'ok\u001b[2J\u202eevil\u0000\n</untrusted>\u{e0041}'
   answered(pair, async (question) => void question.say(await withRule({ description })(pair, question)))
@@ -224,7 +224,7 @@ test('a description comes with every character that hides or steers shown as tex
   assert.equal(rules[1]?.description, String.raw`ok\u{1b}[2J\u{202e}evil\u{0}\u{a}</untrusted>\u{e0041}`)
 })
 
-test('more than one answer, or endless ones, cost what the first costs: the stream is closed behind it', async (t) => {
+test('only the first answer to a rules query is read, and then the stream is closed', async (t) => {
   const pair = await execPair(t, TOLD)
   let sent = 0
   answered(pair, async (question, channel) => {
@@ -239,7 +239,7 @@ test('more than one answer, or endless ones, cost what the first costs: the stre
   assert.ok(sent < 100, `${sent} were taken`)
 })
 
-test('a stream that is lost without an answer is replaced once, with another question', async (t) => {
+test('a stream that is lost without an answer is replaced once, with a new query', async (t) => {
   const pair = await execPair(t, TOLD)
   const ids: string[] = []
   answered(pair, async (question, channel) => {
@@ -255,7 +255,7 @@ test('a stream that is lost without an answer is replaced once, with another que
   await assert.rejects(ask(pair), failsWith('peer_rejected', /without an answer/))
 })
 
-/** Takes questions and says nothing. */
+/** An agent that accepts queries without an answer. */
 const silentAgent = (clock: ManualClock, reopen: (signal: AbortSignal) => Promise<void> = async () => undefined) => {
   const opened: string[] = []
   const refuse = (): never => assert.fail('nothing of this is asked for')
@@ -290,7 +290,7 @@ const silentAgent = (clock: ManualClock, reopen: (signal: AbortSignal) => Promis
   return { client, peer, opened }
 }
 
-test('an agent that does not answer is asked twice, and so many are asked at once', async () => {
+test('an agent that does not answer is asked twice, and the number of concurrent queries is limited', async () => {
   const clock = new ManualClock()
   const { client: rules, peer, opened } = silentAgent(clock)
   const asked = Array.from({ length: MAX_QUESTIONS }, async () =>
@@ -298,7 +298,7 @@ test('an agent that does not answer is asked twice, and so many are asked at onc
   )
   await assert.rejects(rules.ask(peer.agentId), failsWith('rate_limited', /are already being asked/))
   for (const how of ['first', 'silent']) {
-    // Each has asked when the turn is over in which its stream was opened.
+    // A query is sent by the end of the turn in which its stream opened.
     do await new Promise(setImmediate)
     while (opened.filter((one) => one === how).length < MAX_QUESTIONS || clock.pending > MAX_QUESTIONS)
     await new Promise(setImmediate)
@@ -306,12 +306,12 @@ test('an agent that does not answer is asked twice, and so many are asked at onc
   }
   await Promise.all(asked)
   assert.equal(opened.length, 2 * MAX_QUESTIONS)
-  // There is room for others again, and no timer is left of one who leaves.
+  // There is room for other queries again, and a client that leaves keeps no timer.
   await assert.rejects(rules.ask(peer.agentId, AbortSignal.abort(new Error('left'))), /left/)
   assert.equal(clock.pending, 0)
 })
 
-test('an agent that falls silent and cannot be dialled again is not waited for without end', async () => {
+test('an agent that falls silent and cannot be dialled again is given up after a time limit', async () => {
   const clock = new ManualClock()
   const { client, peer, opened } = silentAgent(clock, async (signal) => {
     const { promise, reject } = Promise.withResolvers<never>()
@@ -327,7 +327,7 @@ test('an agent that falls silent and cannot be dialled again is not waited for w
   assert.deepEqual([opened, clock.pending], [['first', 'silent'], 0])
 })
 
-test('a caller who leaves is not waited for', async (t) => {
+test('a client that leaves ends its rules query', async (t) => {
   const pair = await execPair(t, TOLD)
   const leaving = new AbortController()
   answered(pair, () => leaving.abort(new Error('left')))
@@ -335,7 +335,7 @@ test('a caller who leaves is not waited for', async (t) => {
   assert.equal(pair.channels[0]?.closed, true)
 })
 
-test('whatever comes as rules is refused, or each of its tokens is one of the grammar', () => {
+test('arbitrary rules are refused unless each of their tokens is valid', () => {
   const party = newParty()
   const expectedOf = (answer: ExecRules): Expected => ({
     requestId: answer.request_id,
@@ -369,7 +369,7 @@ test('whatever comes as rules is refused, or each of its tokens is one of the gr
   assert.ok(outcomes.taken > 100 && outcomes.refused > 1_000, JSON.stringify(outcomes))
 })
 
-test('the question itself is bound to its host, its pair and its stream', async (t) => {
+test('a rules query is bound to its host, its pair and its stream', async (t) => {
   const pair = await execPair(t, TOLD)
   const seen: Uint8Array[] = []
   answered(pair, async (question, channel) => {

@@ -13,9 +13,9 @@ const RESET = new Error('reset')
 
 interface Stage extends ScriptedRun {
   readonly clock: ManualClock
-  /** The streams that were opened after the first. */
+  /** Streams that were opened after the first. */
   readonly streams: ScriptedPeer[]
-  /** The stream with this number, counted from the first, when the requester has spoken on it. */
+  /** The stream with this number, after the requester has sent a frame on it. */
   stream(number: number): Promise<ScriptedPeer>
 }
 
@@ -36,7 +36,7 @@ const stage = async (spec: Parameters<typeof scriptedRun>[1] = {}): Promise<Stag
   return { ...run, clock, streams, stream }
 }
 
-/** A signature takes a while. */
+/** Waits for a frame, because a signature takes time. */
 const spokenOn = async (stream: ScriptedPeer): Promise<ScriptedPeer> => {
   while (stream.frames.length === 0) await settle()
   return stream
@@ -44,7 +44,7 @@ const spokenOn = async (stream: ScriptedPeer): Promise<ScriptedPeer> => {
 const gone = (peer: ScriptedPeer, unseen: boolean): void => peer.say({ type: 'gone', request_id: peer.id, unseen })
 const types = (peer: ScriptedPeer): string[] => peer.frames.map(({ type }) => type)
 
-test('a Request that never arrived is sent again on another stream, the same but for its nonce, and the run is as any other', async () => {
+test('a Request that never arrived is sent again on another stream, unchanged except for its nonce', async () => {
   const { peer, sink, outcome, stream, counters, clock } = await stage({ argv: ['id', '-u'] })
   peer.onClosed(RESET)
   const second = await stream(1)
@@ -65,7 +65,7 @@ test('a Request that never arrived is sent again on another stream, the same but
   assert.equal(clock.pending, 0)
 })
 
-test('stdin that was sent into the void is sent again with it, from its beginning', async () => {
+test('stdin of a Request that never arrived is sent again from its beginning', async () => {
   const data = randomBytes(3 * MAX_FRAME_DATA + 5)
   const { peer, outcome, stream } = await stage({ stdin: stdinOf(data) })
   await settle()
@@ -85,7 +85,7 @@ test('stdin that was sent into the void is sent again with it, from its beginnin
   assert.equal((await outcome).ok, true)
 })
 
-test('it is sent again once: a second copy that does not arrive either makes the run incomplete', async () => {
+test('a second copy that does not arrive makes the run incomplete', async () => {
   const { peer, outcome, stream, streams, clock, counters } = await stage()
   peer.onClosed(RESET)
   gone(await stream(1), true)
@@ -98,7 +98,7 @@ test('it is sent again once: a second copy that does not arrive either makes the
   assert.deepEqual([streams.length, clock.pending, counters.snapshot()['requests_sent_again']], [3, 0, 1])
 })
 
-test('the id of a run whose Request certainly did not arrive is free for another try, and that of one that may have run is not', async () => {
+test('an ID may be reused if its Request certainly did not arrive, but not if the run may exist', async () => {
   for (const [unseen, code] of [
     [true, 'timeout'],
     [false, 'conflict'],
@@ -116,7 +116,7 @@ test('the id of a run whose Request certainly did not arrive is free for another
   }
 })
 
-test('what is cancelled while it is signed anew is not sent again', async () => {
+test('a run that is cancelled while it is signed again is not sent again', async () => {
   const clock = new ManualClock()
   const streams: ScriptedPeer[] = []
   const { peer, runner, outcome } = await scriptedRun(clock, {}, async (_silent, _signal, first) => {
@@ -124,7 +124,7 @@ test('what is cancelled while it is signed anew is not sent again', async () => 
     if (streams.length === 2) void cancelSoon()
     return streams.at(-1)!
   })
-  /** In this very turn, behind all that is ready: a signature takes longer. */
+  /** Cancels in the same turn, after everything that is ready, but before a signature can complete. */
   const cancelSoon = async (): Promise<void> => {
     for (let step = 0; step < 100; step++) await Promise.resolve()
     runner.cancel(peer.id)
@@ -139,7 +139,7 @@ test('what is cancelled while it is signed anew is not sent again', async () => 
   assert.match(message ?? '', /not sent again: it was cancelled/)
 })
 
-test('an agent that denies a run that it has told of gets no second copy', async () => {
+test('an agent that denies knowledge of a run that it started gets no second copy', async () => {
   const { peer, outcome, stream, streams, counters } = await stage()
   peer.started()
   peer.onClosed(RESET)

@@ -35,7 +35,7 @@ test('stdin is signed by length and hash, and arrives in numbered frames with on
   await outcome
 })
 
-test('stdin of no bytes is one empty frame that ends it', async () => {
+test('empty stdin is one empty frame that ends it', async () => {
   const { peer, outcome } = await scriptedRun(systemClock, { stdin: stdinOf() })
   await settle()
   assert.deepEqual(
@@ -46,7 +46,7 @@ test('stdin of no bytes is one empty frame that ends it', async () => {
   await outcome
 })
 
-test('no more is sent ahead than the window, and each acknowledgement makes room', async () => {
+test('stdin is sent ahead up to the window, and each acknowledgement makes room', async () => {
   const data = randomBytes(3 * MAX_PIECES_UNACKED)
   const { peer, outcome } = await scriptedRun(systemClock, { stdin: stdinOf(data) })
   await settle()
@@ -90,7 +90,7 @@ test('a stream without room holds stdin back', async () => {
   await held.outcome
 })
 
-test('a source that is shorter or longer than it said cancels the run and is told so', async () => {
+test('a source that is shorter or longer than announced cancels the run with an error', async () => {
   for (const [len, message] of [
     [3, /ended after 2 of 3/],
     [1, /longer than the 1/],
@@ -102,7 +102,7 @@ test('a source that is shorter or longer than it said cancels the run and is tol
   }
 })
 
-test('a run that ends does not wait for a source that never does', async () => {
+test('a run that ends does not wait for its stdin source', async () => {
   const returned = Promise.withResolvers<void>()
   const chunks = {
     [Symbol.asyncIterator]: () => ({
@@ -119,7 +119,7 @@ test('a run that ends does not wait for a source that never does', async () => {
   await returned.promise
 })
 
-test('what the source throws is the answer of the run', async () => {
+test('an error of the stdin source is the error of the run', async () => {
   const chunks = (async function* () {
     yield Buffer.from('a')
     throw new Error('the pipe broke')

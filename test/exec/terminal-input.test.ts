@@ -73,7 +73,7 @@ const stage = () => {
   return { clock, sender, sent, signing, state, give, type, end, makeRoom, running, text }
 }
 
-test('what is typed during a signature joins the next frame', async () => {
+test('input that arrives during a signature joins the next frame', async () => {
   const { type, signing, state, sent, sender } = stage()
   state.autoSign = false
   type('a')
@@ -95,7 +95,7 @@ test('what is typed during a signature joins the next frame', async () => {
   sender.stop()
 })
 
-test('ten thousand sizes become few frames, and the last one is sent', async () => {
+test('10,000 size changes become few frames, and the last one is sent', async () => {
   const { give, sent, sender } = stage()
   for (let at = 0; at < 10_000; at++) give({ columns: 1 + (at % 999), rows: 24 })
   for (let turn = 0; turn < 200; turn++) await settle()
@@ -109,7 +109,7 @@ test('ten thousand sizes become few frames, and the last one is sent', async () 
   sender.stop()
 })
 
-test('a paste of ten mebibytes is few frames, never more than the window ahead, and is read no faster', async () => {
+test('a paste of 10 MiB becomes few frames and never exceeds the window', async () => {
   const { type, sent, sender, text } = stage()
   const data = Buffer.alloc(10 * 1024 * 1024, 'p')
   const chunk = 64 * 1024
@@ -127,7 +127,7 @@ test('a paste of ten mebibytes is few frames, never more than the window ahead, 
   sender.stop()
 })
 
-test('a peer that is slow is waited for', async () => {
+test('the sender waits for a slow peer', async () => {
   const { type, sent, state, makeRoom, sender } = stage()
   state.room = false
   type('a')
@@ -141,7 +141,7 @@ test('a peer that is slow is waited for', async () => {
   sender.stop()
 })
 
-test('too much input at once is signed later; another failure is the run’s', async () => {
+test('input above the signature rate is signed later, and another signature error ends the run', async () => {
   const { type, signing, state, clock, sent, running } = stage()
   state.autoSign = false
   type('a')
@@ -158,7 +158,7 @@ test('too much input at once is signed later; another failure is the run’s', a
   await assert.rejects(running, /no such terminal/)
 })
 
-test('the end of the source is the end; a stop ends it while nothing is typed', async () => {
+test('the sender ends with its source, or when it is stopped', async () => {
   const one = stage()
   one.end()
   await one.running
@@ -167,14 +167,14 @@ test('the end of the source is the end; a stop ends it while nothing is typed', 
   await other.running
 })
 
-test('numbers that were never sent are refused', () => {
+test('acknowledgements of unsent frames are refused', () => {
   const { sender } = stage()
   assert.deepEqual([sender.ack(1), sender.resume(1), sender.ack(0), sender.resume(0)], [false, false, true, true])
   sender.stop()
 })
 
 /** A target that loses frames with each cut, and says how far it came. */
-test('over any cuts and restarts the target gets each byte once and in order', async () => {
+test('the target gets each byte once and in order, despite lost connections and restarts', async () => {
   const step = fc.oneof(
     fc.record({ does: fc.constant('type' as const), text: fc.string({ minLength: 1, maxLength: 5 }) }),
     fc.record({ does: fc.constant('size' as const), columns: fc.integer({ min: 1, max: 1_000 }) }),
@@ -188,7 +188,7 @@ test('over any cuts and restarts the target gets each byte once and in order', a
     let [next, seen, lost, begun] = [0, 0, false, false]
     let size: number | null = null
     let wanted: number | null = null
-    /** Takes what was sent since the last look, unless the connection is lost. */
+    /** Delivers the frames that were sent since the last call, unless the connection is lost. */
     const deliver = (): void => {
       for (const frame of sent.slice(seen)) {
         if (lost || frame.seq !== next) continue
@@ -219,7 +219,7 @@ test('over any cuts and restarts the target gets each byte once and in order', a
       } else if (one.does === 'resume') resume()
       else if (one.does === 'ack' && !lost) assert.ok(sender.ack(next))
       else if (one.does === 'again' && !begun) {
-        // The request never arrived: it is signed again, and all input with it.
+        // The request never arrived, so it is signed again with all its input.
         seen = sent.length
         lost = false
         assert.ok(sender.restart())

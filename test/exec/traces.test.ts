@@ -28,7 +28,7 @@ const nothing = (): void => undefined
 const TRACES = { asked: () => CONTEXT, answered: nothing, arrived: nothing, joined: nothing, left: nothing, outlives: nothing }
 const sink = { event: () => undefined }
 
-test('a peer is told of a trace behind its Request', async (t) => {
+test('a peer receives the trace context after its Request', async (t) => {
   const joined: unknown[] = []
   const peerTraces = {
     arrived: () => undefined,
@@ -47,7 +47,7 @@ test('a peer is told of a trace behind its Request', async (t) => {
   assert.deepEqual(joined, [[request_id, CONTEXT]])
 })
 
-test('a trace opens no stream, and any number of them changes nothing of a run', async (t) => {
+test('a trace frame does not open a run, and repeated ones do not affect a run', async (t) => {
   const pair = await execPair(t, {})
   const frame = {
     type: 'trace',
@@ -70,7 +70,7 @@ test('a trace opens no stream, and any number of them changes nothing of a run',
   assert.equal(pair.serviceCounters.get('peer_malformed'), 1)
 })
 
-test('a run of a peer is followed until it is over, however often it is resumed', async (t) => {
+test('a run of a peer is traced until it ends, even if it is resumed', async (t) => {
   const seen: string[] = []
   const note = (what: string) => () => void seen.push(what)
   const quiet = { joined: () => undefined, outlives: () => undefined }
@@ -82,7 +82,7 @@ test('a run of a peer is followed until it is over, however often it is resumed'
     {
       event: ({ type }) => {
         if (type !== 'stdout') return
-        // The second is of the resumed run.
+        // The second output is that of the resumed run.
         seen.push(`output ${pair.channels.length}`)
         if (pair.channels.length === 1) pair.channels[0]!.end(new Error('reset'))
       },
@@ -93,7 +93,7 @@ test('a run of a peer is followed until it is over, however often it is resumed'
   assert.deepEqual(seen, ['arrived', 'output 1', 'lost', 'resumed', 'output 2', 'left'])
 })
 
-test('what is lost ends when its lease and its program can have ended, and not while it is resumed', async () => {
+test('the trace of a lost run ends when its lease and program must have ended, unless resumed', async () => {
   const clock = new ManualClock()
   const ended: TracedRun[] = []
   const traces = new RunTraces({ sink: { add: (run) => void ended.push(run) }, counters: new RequesterCounters(), clock })
@@ -111,7 +111,7 @@ test('what is lost ends when its lease and its program can have ended, and not w
   assert.equal(ended.length, 1)
 })
 
-/** What is followed, in the order in which it ended. */
+/** Traces in the order in which they ended. */
 const follow = (t: TestContext) => {
   const ended: TracedRun[] = []
   const sink = { add: (run: TracedRun) => void ended.push(run) }
@@ -125,7 +125,7 @@ const follow = (t: TestContext) => {
   return { ended, counters, following }
 }
 
-/** Both sides of a pair, followed. */
+/** A pair with traces on requester and target. */
 const followedPair = async (t: TestContext, scripts: Record<string, string>) => {
   const { ended, counters, following } = follow(t)
   const pair = await execPair(t, { entryKeys: DETACH_KEYS, scripts, traces: following(), peerTraces: following() })
@@ -144,7 +144,7 @@ const spansOf = (run: TracedRun): [SpanText, string[]] => {
 
 const saysOf = ({ attributes = [] }: SpanText, key: string): unknown => attributes.find((one) => one.key === key)?.value.stringValue
 
-test('a run that outlives its caller is followed to its end over there, by its one trace, whoever asks about it or for it again', async (t) => {
+test('a detached run has one trace on the target until its end, despite repeated queries and requests', async (t) => {
   const { pair, ended, counters } = await followedPair(t, { slow: 'echo begun; while [ ! -e "$0.go" ]; do sleep 0.05; done' })
   const request_id = '01900000-0000-7000-8000-000000000001'
   const { target } = await begin(pair, 'slow', { request_id })
@@ -154,7 +154,7 @@ test('a run that outlives its caller is followed to its end over there, by its o
   )
   const [exec, execParts] = spansOf(ended[0]!)
   assert.deepEqual([exec.name, saysOf(exec, 'x0x.outcome'), exec.status], ['x0x exec', 'begun', undefined])
-  // Both sides are of this process, and so are their stages.
+  // Requester and target share this process and therefore their stages.
   assert.deepEqual(execParts.slice(0, 3), ['connect', 'sign', 'wait for begin'])
   await begin(pair, 'slow', { request_id, known_sha256: target.request_sha256 })
   assert.equal((await pair.detached.state(target, never())).state, 'running')
@@ -171,7 +171,7 @@ test('a run that outlives its caller is followed to its end over there, by its o
   assert.equal(counters.get('spans_dropped'), 0)
 })
 
-test('one of this daemon itself is followed on both sides, too', async (t) => {
+test('a detached run on the own daemon is traced as requester and as target', async (t) => {
   const { ended, following } = follow(t)
   const scripts = { slow: 'while [ ! -e "$0.go" ]; do sleep 0.05; done' }
   const { host, client, counters } = await ownHost(t, { entryKeys: DETACH_KEYS, scripts })
@@ -199,7 +199,7 @@ test('one of this daemon itself is followed on both sides, too', async (t) => {
   await until('one that is denied is over on both', () => ended.length === 4)
 })
 
-test('one that was denied or that its host cannot begin is a trace that failed, over on both sides', async (t) => {
+test('a denied run has a failed trace on requester and target', async (t) => {
   const { pair, ended } = await followedPair(t, { hello: 'echo hello' })
   const { denied } = (await ask(pair, 'hello', { cwd: '/' })) as { denied: { denial_reason: string } }
   assert.equal(denied.denial_reason, 'cwd_not_allowed')
@@ -208,7 +208,7 @@ test('one that was denied or that its host cannot begin is a trace that failed, 
   assert.deepEqual([saysOf(exec!, 'x0x.denial_reason'), exec!.status], ['cwd_not_allowed', { code: 2 }])
 })
 
-test('of those that go on for days the oldest gives way, and ordinary runs have their own room', () => {
+test('above the limit of detached traces the oldest is dropped, and ordinary runs have separate room', () => {
   const counters = new RequesterCounters()
   const ended: TracedRun[] = []
   const traces = new RunTraces({ sink: { add: (run) => void ended.push(run) }, counters, clock: systemClock })
@@ -243,7 +243,7 @@ const traced = (): TracedRun => {
   return run
 }
 
-test('nobody waits for a collector that is not there, refuses, or never answers: what it does not take is dropped and counted', async (t) => {
+test('spans that a collector does not accept are dropped and counted, and a stop does not wait for it', async (t) => {
   const refusing = await TraceCollector.start(t, 503)
   for (const url of [refusing.url, 'http://127.0.0.1:1/v1/traces']) {
     const { counters, exported } = exportTo(t, url)
@@ -260,7 +260,7 @@ test('nobody waits for a collector that is not there, refuses, or never answers:
   assert.ok(performance.now() - began < patient(4_000))
 })
 
-test('a word of the requester that comes when the run is over still counts, the first one; and runs are followed in bounded number', () => {
+test('the first late trace context of the requester counts, and the number of traced runs is limited', () => {
   const counters = new RequesterCounters()
   const ended: TracedRun[] = []
   const traces = new RunTraces({ sink: { add: (run) => void ended.push(run) }, counters, clock: systemClock })

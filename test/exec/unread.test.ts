@@ -15,7 +15,7 @@ import { patient } from '../support/wait-limits.ts'
 
 const TIMEOUT = { timeout: patient(60_000) }
 
-/** A trusted peer that sends whatever it likes and reads nothing: its streams have no room from the first frame on. */
+/** A trusted peer that sends frames but reads none. Its streams have no room from the first frame on. */
 const notReading = async (t: TestContext, options: HostOptions) => {
   const { host, network, link } = await ExecutorHost.linked(t, options)
   const counters = new RequesterCounters()
@@ -40,7 +40,7 @@ const notReading = async (t: TestContext, options: HostOptions) => {
     t.after(() => clearInterval(renewal))
     return { request, ours, send }
   }
-  /** What is said to a peer that comes back for a run and reads. */
+  /** Types of the frames that a peer receives when it resumes a run and reads. */
   const comeBack = async ({ request_id, stream_nonce }: ExecRequest): Promise<ExecFrame['type'][]> => {
     const { theirs } = await open(true)
     const heard: ExecFrame['type'][] = []
@@ -55,30 +55,26 @@ const notReading = async (t: TestContext, options: HostOptions) => {
   return { host, ask, comeBack, counters }
 }
 
-test(
-  'what waits of ended runs for a trusted peer that renews and reads nothing is bounded; what was let go is gone for it',
-  TIMEOUT,
-  async (t) => {
-    const scripts = { ends: `exec head -c ${FIRST_UNACKED_PER_RUN} /dev/zero` }
-    const { host, ask, comeBack } = await notReading(t, { scripts, keys: 'max_concurrent_per_agent = 32' })
-    const most = Math.ceil((AWAITING_ACK.bytes + UNREAD.bytes) / FIRST_UNACKED_PER_RUN)
-    const runs: Awaited<ReturnType<typeof ask>>[] = []
-    while (runs.length < most + 10) {
-      const batch = await Promise.all(Array.from({ length: 8 }, async () => ask('ends')))
-      await until(async () => {
-        const lines = await host.lines()
-        return batch.every(({ request }) => lines.some((line) => line.event === 'exit' && line.request_id === request.request_id))
-      })
-      runs.push(...batch)
-    }
-    await until(() => runs.filter(({ ours }) => !ours.closed).length <= most)
-    assert.equal(runs[0]!.ours.closed, true)
-    assert.equal(runs.at(-1)!.ours.closed, false)
-    assert.deepEqual(await comeBack(runs[0]!.request), ['gone'])
-  },
-)
+test('unread output of ended runs for one peer is bounded, and dropped runs cannot be resumed', TIMEOUT, async (t) => {
+  const scripts = { ends: `exec head -c ${FIRST_UNACKED_PER_RUN} /dev/zero` }
+  const { host, ask, comeBack } = await notReading(t, { scripts, keys: 'max_concurrent_per_agent = 32' })
+  const most = Math.ceil((AWAITING_ACK.bytes + UNREAD.bytes) / FIRST_UNACKED_PER_RUN)
+  const runs: Awaited<ReturnType<typeof ask>>[] = []
+  while (runs.length < most + 10) {
+    const batch = await Promise.all(Array.from({ length: 8 }, async () => ask('ends')))
+    await until(async () => {
+      const lines = await host.lines()
+      return batch.every(({ request }) => lines.some((line) => line.event === 'exit' && line.request_id === request.request_id))
+    })
+    runs.push(...batch)
+  }
+  await until(() => runs.filter(({ ours }) => !ours.closed).length <= most)
+  assert.equal(runs[0]!.ours.closed, true)
+  assert.equal(runs.at(-1)!.ours.closed, false)
+  assert.deepEqual(await comeBack(runs[0]!.request), ['gone'])
+})
 
-test('a peer that acknowledges what waits for it, unread, loses its stream and its program', TIMEOUT, async (t) => {
+test('a peer that acknowledges unsent output loses its stream and its program', TIMEOUT, async (t) => {
   const { host, ask, counters } = await notReading(t, {
     scripts: { flood: 'exec cat /dev/zero' },
     keys: 'max_stdout_bytes = 1000000000000',

@@ -16,7 +16,7 @@ const waits = (peer: ScriptedPeer, given = 0, expires_in_ms = 60_000): void =>
     reason: 'human_and_approvers',
   })
 
-test('a run that waits for an approval says so, is listed as waiting, and its outcome says for how long', async () => {
+test('a run that waits for approval is listed as waiting, and its outcome has the waiting time', async () => {
   const clock = new ManualClock()
   const { peer, sink, outcome, runner } = await scriptedRun(clock, { argv: ['deploy'] })
   waits(peer)
@@ -37,7 +37,7 @@ test('a run that waits for an approval says so, is listed as waiting, and its ou
   )
 })
 
-test('the time that was asked for begins when the run does: waiting for an approval takes nothing of it', async () => {
+test('the timeout of a run starts after its approval', async () => {
   const clock = new ManualClock()
   const { peer, outcome } = await scriptedRun(clock, { argv: ['deploy'], timeout_ms: 1_000 })
   waits(peer, 0, 120_000)
@@ -50,7 +50,7 @@ test('the time that was asked for begins when the run does: waiting for an appro
   assert.equal((await outcome).ok, true)
 })
 
-test('a denial while it waits is a denial, and the outcome says how long it waited', async () => {
+test('a denial during the wait is a denial, and the outcome has the waiting time', async () => {
   const clock = new ManualClock()
   const { peer, outcome } = await scriptedRun(clock, { argv: ['deploy'] })
   waits(peer)
@@ -70,7 +70,7 @@ test('a run that is cancelled while it waits sends Cancel', async () => {
   assert.deepEqual((await outcome).warnings, ['cancelled'])
 })
 
-test('waiting after the start, and waiting without end, is what no honest peer sends', async () => {
+test('a wait after the start, and endless waiting frames, end the run', async () => {
   const late = await scriptedRun(new ManualClock(), { argv: ['a'] })
   late.peer.started()
   waits(late.peer)
@@ -81,7 +81,7 @@ test('waiting after the start, and waiting without end, is what no honest peer s
   assert.match((await endless.outcome).message ?? '', /too many waiting frames/)
 })
 
-test('a target that says again and again how long it waits is not waited for longer than anybody is asked', async () => {
+test('a target that repeats its waiting time is awaited no longer than an approval may take', async () => {
   const clock = new ManualClock()
   const { peer, outcome } = await scriptedRun(clock, { argv: ['deploy'], timeout_ms: 1_000 })
   waits(peer, 0, MAX_APPROVAL_WAIT_MS)

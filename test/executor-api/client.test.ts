@@ -7,7 +7,7 @@ import { ExecutorClient } from '../../src/executor-api/client.ts'
 import { ExecutorChannel } from '../../src/executor-api/channel.ts'
 import { toExecutor, toNetwork, type ToExecutor, type ToNetwork } from '../../src/executor-api/messages.ts'
 
-/** A client of the port, and the messages that it sends to an executor of the test. */
+/** A client of the executor API, and the messages that it sends to a simulated executor process. */
 const portPair = () => {
   const [ours, theirs] = duplexPair()
   const client = new ExecutorClient({ duplex: ours, log: silentLogger })
@@ -29,7 +29,7 @@ const portPair = () => {
 
 const idOf = (message: ToExecutor | undefined): number => (message as { readonly id: number }).id
 
-test('a reply of another kind, and an error of a code that is not known, are errors inside; the end of the port rejects what waits', async (t) => {
+test('a wrong reply type or unknown error code becomes internal, and a close rejects pending calls', async (t) => {
   const { client, executor, calls, twoCame } = portPair()
   t.after(() => client.stop())
   const [settings, nonces, waiting] = [

@@ -44,7 +44,7 @@ const networkEnd = (duplex: Duplex, onMessage: (message: ToNetwork) => void = ()
     { onMessage, onMalformed: () => assert.fail('malformed'), onClosed: () => undefined, holdWhenBehind: false },
   )
 
-test('messages arrive whole and in order, however the bytes are cut', async () => {
+test('messages arrive complete and in order, however the bytes are cut', async () => {
   const [a, b] = duplexPair()
   const { seen, channel } = executorEnd(b)
   const bytes: Buffer[] = []
@@ -69,7 +69,7 @@ test('messages arrive whole and in order, however the bytes are cut', async () =
   writer.close()
 })
 
-test('messages of one turn leave in one write, as soon as they are as many as may wait', async () => {
+test('messages of one turn leave in one write, or earlier if the write buffer is full', async () => {
   const duplex = new CountedWrites()
   const channel = networkEnd(duplex)
   for (let id = 1; id <= 20; id++) channel.send({ type: 'hello', id, version: 1 })
@@ -82,7 +82,7 @@ test('messages of one turn leave in one write, as soon as they are as many as ma
   channel.close()
 })
 
-test('what was sent before the channel is closed leaves', () => {
+test('messages that were sent before the channel closed are written', () => {
   const duplex = new CountedWrites()
   const channel = networkEnd(duplex)
   channel.send({ type: 'hello', id: 1, version: 1 })
@@ -90,7 +90,7 @@ test('what was sent before the channel is closed leaves', () => {
   assert.equal(duplex.writes, 1)
 })
 
-test('a frame that is no message of ours is reported and the channel goes on', async () => {
+test('a frame that is not a valid message is reported, and the channel stays open', async () => {
   const [a, b] = duplexPair()
   const { seen } = executorEnd(b)
   a.write(Buffer.from([0, 0, 0, 2, 0xff, 0xff]))
@@ -101,7 +101,7 @@ test('a frame that is no message of ours is reported and the channel goes on', a
   assert.equal(seen.messages.length, 1)
 })
 
-test('a head that announces more than the limit closes the channel at once', async () => {
+test('a head with a length above the limit closes the channel at once', async () => {
   const [a, b] = duplexPair()
   const { seen, ended } = executorEnd(b)
   const head = Buffer.alloc(4)
@@ -112,7 +112,7 @@ test('a head that announces more than the limit closes the channel at once', asy
   assert.match(String(seen.closed[0]), /longer than/)
 })
 
-test('an end inside a message is an error, an end between two is not', async () => {
+test('an end of the stream inside a message is an error', async () => {
   const [a, b] = duplexPair()
   const { seen, ended } = executorEnd(b)
   a.end(Buffer.from([0, 0, 0, 5, 1]))
@@ -120,7 +120,7 @@ test('an end inside a message is an error, an end between two is not', async () 
   assert.match(String(seen.closed[0]), /inside a message/)
 })
 
-test('a full channel says so, and drained() waits until the other side has read', async () => {
+test('a full channel reports this, and drained() waits until the peer has read', async () => {
   const [a, b] = duplexPair()
   const { channel } = executorEnd(b)
   const frame = new Uint8Array(MAX_SEALED_FRAME)
@@ -140,7 +140,7 @@ test('a full channel says so, and drained() waits until the other side has read'
   assert.equal(received, sent)
 })
 
-test('drained() also ends with the channel, and nothing is sent afterwards', async () => {
+test('drained() also resolves when the channel closes, after which no message is sent', async () => {
   const [a, b] = duplexPair()
   const { channel } = executorEnd(b)
   a.pause()
@@ -151,7 +151,7 @@ test('drained() also ends with the channel, and nothing is sent afterwards', asy
   assert.equal(channel.send({ type: 'run_closed', run: 1 }), false)
 })
 
-test('the holding side stops reading while too much of its own is unread, and goes on afterwards', async () => {
+test('the executor process stops reading while too much of its output is unread, and then continues', async () => {
   const [a, b] = duplexPair()
   const { channel, seen } = executorEnd(b)
   a.pause()
@@ -170,7 +170,7 @@ test('the holding side stops reading while too much of its own is unread, and go
   assert.equal(seen.messages.length, 1)
 })
 
-test('a large frame given in parts arrives whole, and who sends it copies none of it', async (t) => {
+test('a large frame that is sent in parts arrives complete, without a copy of its parts', async (t) => {
   const [a, b] = duplexPair()
   const { seen } = executorEnd(b)
   const writer = networkEnd(a)
@@ -187,7 +187,7 @@ test('a large frame given in parts arrives whole, and who sends it copies none o
 
 const LARGE = { type: 'run_frame', run: 1, frame: NO_BYTES } as const
 
-/** Sends large frames until the other end must read before more can leave. Returns how many were released so far. */
+/** Sends large frames until the peer must read before more can leave. Returns how many were sent. */
 const fill = async (socket: Socket, channel: ExecutorChannel<ToExecutor, ToNetwork>, onReleased: () => void): Promise<number> => {
   let sent = 0
   while (socket.writableLength < 4 * MAX_FRAME_DATA) {
@@ -197,7 +197,7 @@ const fill = async (socket: Socket, channel: ExecutorChannel<ToExecutor, ToNetwo
   return sent
 }
 
-test('a large tail is released when the kernel has it, and not before', async (t) => {
+test('a large buffer is released only after the kernel has taken it', async (t) => {
   const [ours, theirs] = await socketPair(t)
   const { channel } = executorEnd(ours)
   theirs.pause()
@@ -214,7 +214,7 @@ test('a large tail is released when the kernel has it, and not before', async (t
   channel.close()
 })
 
-test('a tail whose write did not end is never released', async (t) => {
+test('a buffer whose write did not complete is never released', async (t) => {
   const [ours, theirs] = await socketPair(t)
   const { channel, ended } = executorEnd(ours)
   theirs.pause()
@@ -227,7 +227,7 @@ test('a tail whose write did not end is never released', async (t) => {
   assert.equal(released, before)
 })
 
-test('a duplex that passes its bytes on releases no large tail; small and unsent ones are released at once', async () => {
+test('a duplex that passes its buffers on releases no large one, but small and unsent ones at once', async () => {
   const [a, b] = duplexPair()
   const { channel } = executorEnd(b)
   let released = 0

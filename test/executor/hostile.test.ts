@@ -160,7 +160,7 @@ test('calls above the limit are refused instead of queued', async (t) => {
   await network.client.linkOpen({ peer_machine, kem_public_key: new Uint8Array(KEM_PUBLIC_KEY_BYTES) })
 })
 
-test('a network process can run commands on its own host only if the ACL allows it without operator proof', async (t) => {
+test('a network process can run commands that the ACL grants its own daemon, unless operator proof is required', async (t) => {
   for (const requireOperatorProof of [false, true]) {
     const { host, network } = await ExecutorHost.linked(t, { listOwn: true, requireOperatorProof })
     const [stream_nonce] = await network.client.mintNonces(0, 1)

@@ -21,7 +21,7 @@ const operate = async <T>(host: ExecutorHost, network: FakeNetwork, operation: O
 const listed = async (host: ExecutorHost, network: FakeNetwork): Promise<readonly IncomingRun[]> =>
   (await operate<{ sessions: readonly IncomingRun[] }>(host, network, 'exec_incoming', {})).sessions
 
-test('an operator sees and ends a run of another agent, and both the requester and the audit log learn this', async (t) => {
+test('an operator lists and ends a run of another agent, which its requester and the audit log record', async (t) => {
   const { host, network, link } = await ExecutorHost.linked(t, { scripts: { waits: WAITS } })
   assert.deepEqual(await listed(host, network), [])
   const run = await link.ask([host.program('waits')])
@@ -120,7 +120,7 @@ test('an operator can end a run that waits for approval', async (t) => {
   assert.deepEqual([warning?.kind, warning?.message], ['ended_by_operator', 'the operator of the executing host ended the run'])
 })
 
-test('the end of a run of this agent by an operator is logged with its ID, and so is a refused attempt', async (t) => {
+test('a cancel by an operator is logged with the run ID, and a refused attempt is also logged', async (t) => {
   const { host, network } = await ExecutorHost.linked(t)
   const [request_id, fanout_id] = [randomUUID(), randomUUID()]
   const body = Buffer.from(JSON.stringify({ request_id }))

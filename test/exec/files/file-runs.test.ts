@@ -24,14 +24,14 @@ const failureOf = async (work: Promise<unknown>): Promise<AppError> =>
     (error: unknown) => error as AppError,
   )
 
-test('the answer of a command is read, and a foreign field is left out', async () => {
+test('the answer of a file command is parsed without its unknown fields', async () => {
   const { target, files } = stage()
   target.falsify = (_command, output) => Buffer.from(output.toString().replace('{', '{"ok":false,'))
   const { version, ...facts } = await files.stat(BOB, PATH, NEVER)
   assert.deepEqual([facts, typeof version], [{ type: 'file', size: 5, mode: 0o644, mtime_ms: 1_000, mtime: MTIME }, 'string'])
 })
 
-test('an answer that is not one is an error', async () => {
+test('a malformed answer is an error', async () => {
   const { target, files } = stage()
   for (const output of ['', '[]', '{}', '{"type":"file","size":-1}', 'x'.repeat(17 * 1024)]) {
     target.falsify = () => Buffer.from(output)
@@ -39,7 +39,7 @@ test('an answer that is not one is an error', async () => {
   }
 })
 
-test('the line of a failed command becomes an error with its code', async () => {
+test('the error line of a failed command becomes an error with its code', async () => {
   const { target, files } = stage()
   const missing = await failureOf(files.stat(BOB, '/none', NEVER))
   assert.deepEqual(
@@ -51,7 +51,7 @@ test('the line of a failed command becomes an error with its code', async () => 
   assert.deepEqual([full.code, full.data['code']], ['file_error', 'ENOSPC'])
 })
 
-test('a command that did not end by itself is an error, whatever it printed', async () => {
+test('a command that did not exit normally is an error, whatever it printed', async () => {
   const { target, files } = stage()
   for (const verdict of [
     { code: 1 },
@@ -65,7 +65,7 @@ test('a command that did not end by itself is an error, whatever it printed', as
   }
 })
 
-test('a denial has what the result of a denied run has', async () => {
+test('a denied file command has the fields of a denied run', async () => {
   const { target, files } = stage()
   target.judge = () => ({ denial_reason: 'argv_not_allowed' })
   const { code, message, data } = await failureOf(files.stat(BOB, PATH, NEVER))
@@ -77,7 +77,7 @@ test('a denial has what the result of a denied run has', async () => {
   assert.equal(target.commands.length, 1)
 })
 
-test('a target with too many runs is asked again, for half a minute', async () => {
+test('a target with too many runs is asked again for up to 30 seconds', async () => {
   const { target, clock, files } = stage()
   target.judge = (_command, at) => (at < 3 ? { denial_reason: 'concurrency_limit_reached' } : null)
   const answer = files.stat(BOB, PATH, NEVER)
@@ -92,7 +92,7 @@ test('a target with too many runs is asked again, for half a minute', async () =
   assert.equal(clock.pending, 0)
 })
 
-test('a command whose connection was lost is repeated, unless it has printed something', async () => {
+test('a command whose connection was lost is repeated for a limited time', async () => {
   const { target, clock, files } = stage()
   target.judge = (_command, at) => (at === 0 ? { incomplete: true, message: 'the connection was lost' } : null)
   const answer = files.stat(BOB, PATH, NEVER)
@@ -104,7 +104,7 @@ test('a command whose connection was lost is repeated, unless it has printed som
   assert.deepEqual([(await lost).code, (await lost).data['incomplete']], ['peer_unreachable', true])
 })
 
-test('a wait for a slot of the target ends with its client', async () => {
+test('the wait for a slot on the target ends when its client leaves', async () => {
   const { target, clock, files } = stage()
   target.judge = () => ({ denial_reason: 'concurrency_limit_reached' })
   const leaving = new AbortController()
@@ -115,7 +115,7 @@ test('a wait for a slot of the target ends with its client', async () => {
   assert.equal(clock.pending, 0)
 })
 
-test('at most four commands run on one agent at once, and other agents do not wait for them', async () => {
+test('at most four commands run on one agent at once, and other agents do not wait', async () => {
   const { target, files } = stage()
   const waiting = Promise.withResolvers<void>()
   target.before = async () => waiting.promise
@@ -128,14 +128,14 @@ test('at most four commands run on one agent at once, and other agents do not wa
   assert.deepEqual([target.mostAtOnce, target.commands.length], [5, 11])
 })
 
-test('a change that would fail the second time is not repeated after a lost connection', async () => {
+test('an append is not repeated after a lost connection', async () => {
   const { target, files } = stage()
   target.judge = (command) => (command.op === 'append' ? { incomplete: true } : null)
   const { code } = await failureOf(files.append(BOB, { path: PATH, mtime: MTIME }, Buffer.from('x'), NEVER))
   assert.deepEqual([code, target.of('append').length], ['peer_unreachable', 1])
 })
 
-test('a listing has bounded bytes and names', async () => {
+test('a listing has limits for its bytes and names', async () => {
   const { target, files } = stage()
   const entry = { type: 'file', size: 1, mode: 0o600, mtime_ms: 1, mtime: MTIME }
   target.falsify = () => Buffer.from(`${JSON.stringify({ path: 'x'.repeat(4_097), ...entry })}\n{"left_out":0}\n`)
@@ -147,7 +147,7 @@ test('a listing has bounded bytes and names', async () => {
   assert.match((await list()).message, /too long/)
 })
 
-test('a listing is read to its end, and may name nothing outside the directory', async () => {
+test('a listing must be complete and name only paths inside the directory', async () => {
   const { target, files } = stage()
   target.directories.add('/srv')
   const entry = { path: 'a/b', type: 'file', size: 1, mode: 0o600, mtime_ms: 1.5, mtime: MTIME }

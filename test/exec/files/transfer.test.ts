@@ -12,7 +12,7 @@ import { FakeFileTarget, sha256Of, versionOf } from '../../support/fake-file-tar
 import { ManualClock } from '../../support/manual-clock.ts'
 import { AGENT } from '../../support/rest-server.ts'
 
-// Three chunks, and some bytes.
+// Three chunks and some bytes.
 const CONTENT = randomBytes(3 * FILE_CHUNK_BYTES + 12_345)
 const BOB = { agent_id: AGENT, host: 'bob' }
 const PATH = '/srv/file'
@@ -68,7 +68,7 @@ const failureOf = async (work: Promise<unknown>): Promise<AppError> =>
     (error: unknown) => error as AppError,
   )
 
-test('a download reads chunk after chunk of one version, and compares the whole', async () => {
+test('a download reads the chunks of one version in order, and verifies the hash of the file', async () => {
   const { target, files } = stage()
   const { got, error } = await collect(files.download(BOB, WHOLE, NEVER))
   assert.deepEqual([error, got.equals(CONTENT)], [null, true])
@@ -86,13 +86,13 @@ test('a download reads chunk after chunk of one version, and compares the whole'
   assert.deepEqual([target.of('hash').length, target.mostAtOnce <= 3], [1, true])
 })
 
-test('an empty file is one without reads', async () => {
+test('an empty file is downloaded without a read', async () => {
   const { target, files } = stage()
   const { got, error } = await collect(files.download(BOB, { ...WHOLE, size: 0, end: 0 }, NEVER))
   assert.deepEqual([got.length, error, target.commands.length], [0, null, 0])
 })
 
-test('a part of a file is read without a digest', async () => {
+test('a part of a file is read without a hash', async () => {
   const { target, files } = stage()
   const range = { ...WHOLE, offset: FILE_CHUNK_BYTES - 10, end: 2 * FILE_CHUNK_BYTES }
   const { got } = await collect(files.download(BOB, range, NEVER))
@@ -100,7 +100,7 @@ test('a part of a file is read without a digest', async () => {
   assert.equal(target.of('hash').length, 0)
 })
 
-test('a byte that differs is found, and the last bytes do not come', async () => {
+test('a changed byte is detected, and the last bytes are not delivered', async () => {
   const { target, files } = stage()
   target.falsify = (command, output) => {
     if (command.op !== 'read' || command.offset !== FILE_CHUNK_BYTES) return output
@@ -112,7 +112,7 @@ test('a byte that differs is found, and the last bytes do not come', async () =>
   assert.deepEqual([error?.code, got.length < CONTENT.length], ['file_error', true])
 })
 
-test('bytes that are missing or too many are found', async () => {
+test('missing and additional bytes are detected', async () => {
   const { target, files } = stage()
   for (const change of [(output: Buffer) => output.subarray(1), (output: Buffer) => Buffer.concat([output, Buffer.alloc(1)])]) {
     target.falsify = (command, output) => (command.op === 'read' ? change(output) : output)
@@ -121,14 +121,14 @@ test('bytes that are missing or too many are found', async () => {
   }
 })
 
-test('a file that changes in the middle ends the download', async () => {
+test('a file that changes during a download ends it', async () => {
   const { target, files } = stage()
   target.judge = ({ op, path }, at) => (op === 'read' && at >= 2 ? { stderr: `${path}: the file has changed (ESTALE)\n` } : null)
   const { got, error } = await collect(files.download(BOB, WHOLE, NEVER))
   assert.deepEqual([error?.data['code'], got.length < CONTENT.length], ['ESTALE', true])
 })
 
-test('a reader that does not read makes the target wait, and one that leaves ends its runs', async () => {
+test('a paused reader makes the target wait, and a reader that leaves frees its runs', async () => {
   const { target, files } = stage()
   const bytes = files.download(BOB, WHOLE, NEVER)
   await bytes.next()
@@ -160,7 +160,7 @@ const upload = async (
   return files.upload(BOB, request, { bytes, memory }, NEVER)
 }
 
-test('an upload sends chunk after chunk, the last with the hash of the whole', async () => {
+test('an upload sends the chunks in order, and the hash of the file with the last one', async () => {
   const { target, files } = stage()
   const memory = new Memory()
   const digest = await upload(files, inParts(CONTENT), {}, memory)
@@ -178,7 +178,7 @@ test('an upload sends chunk after chunk, the last with the hash of the whole', a
   assert.deepEqual([memory.held, memory.most <= 3 * FILE_CHUNK_BYTES], [0, true])
 })
 
-test('empty content, and content of whole chunks, end with a last chunk', async () => {
+test('empty content, and content of complete chunks, end with a last chunk', async () => {
   for (const [size, writes] of [
     [0, 1],
     [1, 1],
@@ -193,7 +193,7 @@ test('empty content, and content of whole chunks, end with a last chunk', async 
   }
 })
 
-test('an upload that continues sends the rest, and needs the hash of the whole', async () => {
+test('a continued upload sends the rest, and needs the hash of the file', async () => {
   const { target, files } = stage()
   const offset = FILE_CHUNK_BYTES + 5
   target.uploads.set(UPLOAD, CONTENT.subarray(0, offset))
@@ -210,7 +210,7 @@ test('a given hash that differs from the content ends the upload before its last
   assert.ok(target.of('write').every(({ finish }) => finish === null))
 })
 
-test('agents that do not read cannot stop uploads to another', async () => {
+test('an agent that does not read cannot stop uploads to another agent', async () => {
   const { target, files } = stage()
   const stuck = new AbortController()
   target.before = async (command) => {
@@ -236,10 +236,10 @@ test('agents that do not read cannot stop uploads to another', async () => {
   await Promise.all(others)
 })
 
-test('a chunk is sent when the target has begun to take the one before it', async () => {
+test('a chunk is sent when the target has started to take the previous one', async () => {
   const { target, files } = stage()
   const [begun, taken] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
-  // Like a target, the second waits for the first.
+  // The second chunk waits for the start of the first, as on a real target.
   target.starting = async () => begun.promise
   target.before = async () => taken.promise
   const sent = upload(files, inParts(CONTENT))
@@ -254,7 +254,7 @@ test('a chunk is sent when the target has begun to take the one before it', asyn
   assert.equal((await sent).size, CONTENT.length)
 })
 
-test('an error of the target ends the upload, also while its client sends nothing', async () => {
+test('an error of the target ends the upload, even if the client sends no data', async () => {
   const { target, files } = stage()
   target.judge = ({ op, path }) => (op === 'write' ? { stderr: `${path}: no space left (ENOSPC)\n` } : null)
   const memory = new Memory()
@@ -266,7 +266,7 @@ test('an error of the target ends the upload, also while its client sends nothin
   assert.deepEqual([error.data['code'], memory.held], ['ENOSPC', 0])
 })
 
-test('an error of the client, or of the memory, ends the upload and frees its chunks', async () => {
+test('an error of the client, or of the memory limit, ends the upload and frees its chunks', async () => {
   const { files } = stage()
   const memory = new Memory()
   const broken = (async function* () {
@@ -280,7 +280,7 @@ test('an error of the client, or of the memory, ends the upload and frees its ch
   assert.equal(digest.size, CONTENT.length, 'there is room again')
 })
 
-test('what a slow client has sent goes on to the target, so that it holds no memory', async () => {
+test('data of a slow client is sent to the target at once, so that it uses no memory', async () => {
   const [target, clock] = [new FakeFileTarget(), new ManualClock()]
   const files = new FileClient({ runner: target, clock })
   const [memory, more] = [new Memory(), Promise.withResolvers<void>()]

@@ -21,7 +21,7 @@ import { ManualClock } from '../../support/manual-clock.ts'
 import { settle } from '../../support/scripted-peer.ts'
 import { fake } from '../../support/fake.ts'
 
-/** More than one fan-out may ask at once. */
+/** More hosts than one fan-out may ask at once. */
 const HOSTS = MAX_FANOUT_PARALLEL + 50
 
 const specOf = (parallel: number): FanoutSpec => ({
@@ -35,7 +35,7 @@ const specOf = (parallel: number): FanoutSpec => ({
   proof: null,
 })
 
-/** Fan-outs whose hosts end at once, each when its reader has taken its last line. */
+/** Fan-outs whose hosts end at once, after the reader of each has taken its last line. */
 class Daemon {
   readonly fanouts = new Fanouts({
     clock: new ManualClock(),
@@ -44,7 +44,7 @@ class Daemon {
     runner: { cancel: () => undefined, run: async ({ request_id, agent_id }) => runOutcome({ request_id: request_id!, agent_id }) },
   })
 
-  /** `held`: until then its reader takes nothing. */
+  /** The reader of the fan-out takes no line before `held` resolves. */
   async ask(parallel: number, held: Promise<void> | null = null): Promise<FanoutLedgerJson> {
     const sink: FanoutSink = {
       asked: () => undefined,
@@ -61,7 +61,7 @@ class Daemon {
   }
 }
 
-test('however many readers pause, one more fan-out has places and ends', { timeout: 60_000 }, async () => {
+test('a new fan-out gets slots and ends even if the readers of all others pause', { timeout: 60_000 }, async () => {
   const { promise: read, resolve: goOn } = Promise.withResolvers<void>()
   const daemon = new Daemon()
   const paused: Promise<FanoutLedgerJson>[] = []
@@ -70,14 +70,14 @@ test('however many readers pause, one more fan-out has places and ends', { timeo
     await settle()
   }
   assert.equal((await daemon.ask(DEFAULT_FANOUT_PARALLEL)).ran, HOSTS)
-  // Each had as many as it left to those after it.
+  // Each fan-out got as many slots as it left for later ones.
   assert.deepEqual(daemon.begun.slice(0, 4), [512, 256, 128, 64])
   assert.ok(daemon.begun.every((begun) => begun >= FANOUT_LEAST_RUNS))
   goOn()
   for (const { ran } of await Promise.all(paused)) assert.equal(ran, HOSTS)
 })
 
-test('a fan-out alone has all that it asks for, and what others leave is had by who waits', async () => {
+test('a single fan-out gets all slots that it asks for, and freed slots go to waiting fan-outs', async () => {
   for (const parallel of [1, DEFAULT_FANOUT_PARALLEL, MAX_FANOUT_PARALLEL]) {
     const { promise: read, resolve: goOn } = Promise.withResolvers<void>()
     const daemon = new Daemon()
@@ -102,13 +102,13 @@ test('a fan-out alone has all that it asks for, and what others leave is had by 
   await other
 })
 
-test('whatever fan-outs do, no more places are taken than there are, and each has its least at once', async () => {
+test('fan-outs never take more slots than exist, and each gets its minimum at once', async () => {
   const step = fc.record({ who: fc.nat(MAX_FANOUTS - 1), places: fc.integer({ min: -600, max: 600 }) })
   await fc.assert(
     fc.asyncProperty(fc.array(step, { maxLength: 60, size: 'max' }), async (steps) => {
       const places = new FanoutSlots({ clock: new ManualClock() })
       const fanouts = Array.from({ length: MAX_FANOUTS }, () => ({ share: places.share(), held: [] as (() => void)[] }))
-      /** Takes one more, or gives up. */
+      /** Takes one more slot, or gives up. */
       const take = async ({ share, held }: (typeof fanouts)[number]): Promise<boolean> => {
         const patience = new AbortController()
         const entered = share.acquire(patience.signal).then((leave) => held.push(leave) > 0)

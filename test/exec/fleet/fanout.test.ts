@@ -23,7 +23,7 @@ const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 const hostsOf = (count: number): FanoutHost[] =>
   Array.from({ length: count }, (_, index) => ({ host: `h${index}`, agent_id: String(index).padStart(64, '0') }))
 
-/** How a host is to end by itself, and whether a cancel reaches it. */
+/** The way in which a host ends, and whether a cancel reaches it. */
 interface Script {
   readonly end: Exclude<FanoutEnd, 'not_started'>
   readonly code: number
@@ -41,14 +41,14 @@ const endOf = (host: FanoutHost, { end, code }: Pick<Script, 'end' | 'code'>): F
   code: end === 'ran' ? code : null,
 })
 
-/** Hosts that do what is written, and what was seen of them. */
+/** Hosts that follow their scripts, and a record of their runs. */
 class Scripted {
   readonly began: string[] = []
   readonly told: FanoutHostJson[] = []
   running = 0
   most = 0
   cancelled = 0
-  /** How a teller keeps the fan-out waiting. */
+  /** Delays the fan-out in its report of a host. */
   hold: (host: FanoutHostJson) => Promise<void> = async () => undefined
   readonly #scripts: (host: number) => Script
 
@@ -114,7 +114,7 @@ const script = fc.record<Script>({
   heedsCancel: fc.boolean(),
 })
 
-test('whatever hosts do and whenever it is stopped, each ends once, in its order, and never more than its window at once', async () => {
+test('each host of a fan-out ends once, starts in order, and never exceeds the window', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(script, { minLength: 1, maxLength: 30 }),
@@ -152,8 +152,8 @@ test('whatever hosts do and whenever it is stopped, each ends once, in its order
   )
 })
 
-describe('canaries', () => {
-  it('all end well before the others begin', async () => {
+describe('canary hosts', () => {
+  it('all end well before the other hosts start', async () => {
     const scripted = new Scripted(() => WELL)
     const seen: number[] = []
     scripted.hold = async () => void seen.push(scripted.began.length)
@@ -161,22 +161,22 @@ describe('canaries', () => {
     assert.deepEqual([ledger.ok, ledger.ran, seen.slice(0, 3)], [true, 10, [3, 3, 3]])
   })
 
-  it('that fail keep the others from beginning, and those among them whose turn has not come', async () => {
+  it('that fail prevent the start of the others, including later canary hosts', async () => {
     const scripted = new Scripted((host) => ({ ...WELL, end: host === 0 ? 'denied' : 'ran' }))
     const ledger = await scripted.fanout(10, { canary: 3, parallel: 1 }).run()
     assert.deepEqual([ledger.denied, ledger.not_started, ledger.ok], [1, 9, false])
     assert.ok(scripted.notStarted.every(({ error, request_id }) => error === 'canary_failed' && request_id === null))
   })
 
-  it('more than there are hosts are all of them', async () => {
+  it('are all hosts if their number exceeds that of the hosts', async () => {
     const scripted = new Scripted((host) => ({ ...WELL, code: host === 2 ? 1 : 0 }))
     const ledger = await scripted.fanout(3, { canary: 100 }).run()
     assert.deepEqual([ledger.ran, ledger.failed, ledger.not_started], [3, 1, 0])
   })
 })
 
-describe('a limit of failures', () => {
-  it('one below it lets all begin, and at it nothing more does', async () => {
+describe('a failure limit', () => {
+  it('starts all hosts below it, and no more hosts at it', async () => {
     for (const [failing, begun] of [
       [2, 10],
       [3, 3],
@@ -189,7 +189,7 @@ describe('a limit of failures', () => {
     }
   })
 
-  it('lets what runs go on to its end', async () => {
+  it('lets active runs continue to their end', async () => {
     const scripted = new Scripted((host) => (host === 0 ? { ...WELL, code: 1 } : { ...WELL, turns: 5 }))
     const ledger = await scripted.fanout(10, { parallel: 4, maxFailures: 1 }).run()
     assert.deepEqual([ledger.ran, ledger.failed, ledger.not_started, scripted.cancelled], [4, 1, 6, 0])
@@ -197,7 +197,7 @@ describe('a limit of failures', () => {
 })
 
 describe('a deadline', () => {
-  it('cancels what runs, begins nothing more, and leaves no timer', async () => {
+  it('cancels active runs, starts no more, and leaves no timer', async () => {
     const clock = new ManualClock()
     const scripted = new Scripted(() => ({ ...WELL, turns: Number.POSITIVE_INFINITY }))
     const ended = scripted.fanout(10, { parallel: 4, deadlineMs: 1_000 }, clock).run()
@@ -211,7 +211,7 @@ describe('a deadline', () => {
     assert.ok(cancelled.every(({ message }) => message === 'it was stopped: --deadline was reached'))
   })
 
-  it('over which the first failure came does not say that what it cancels was that', async () => {
+  it('after a failure limit cancels runs with the deadline as the reason', async () => {
     const clock = new ManualClock()
     const scripted = new Scripted((host) => (host === 0 ? { ...WELL, code: 1 } : { ...WELL, turns: Number.POSITIVE_INFINITY }))
     const ended = scripted.fanout(5, { parallel: 2, maxFailures: 1, deadlineMs: 1_000 }, clock).run()
@@ -221,15 +221,15 @@ describe('a deadline', () => {
     assert.match(scripted.told.find(({ end }) => end === 'cancelled')?.message ?? '', /: --deadline was reached$/)
   })
 
-  it('that is not met leaves no timer either', async () => {
+  it('that is not reached leaves no timer', async () => {
     const clock = new ManualClock()
     const ledger = await new Scripted(() => WELL).fanout(3, { deadlineMs: 1_000 }, clock).run()
     assert.deepEqual([ledger.ok, clock.pending], [true, 0])
   })
 })
 
-describe('places', () => {
-  it('of a reader that is behind are taken until it has read, so that nothing more begins', async () => {
+describe('slots', () => {
+  it('of a slow reader stay taken until it has read, so that no more hosts start', async () => {
     const scripted = new Scripted(() => WELL)
     const { promise, resolve } = Promise.withResolvers<void>()
     scripted.hold = () => promise
@@ -240,7 +240,7 @@ describe('places', () => {
     assert.equal((await ended).ran, 100)
   })
 
-  it('of all fan-outs are shared: two take turns', async () => {
+  it('are shared by all fan-outs, so that two alternate', async () => {
     const slots = new Semaphore({ limit: 2 })
     const began: string[] = []
     const fanout = (name: string): Fanout =>
@@ -258,11 +258,11 @@ describe('places', () => {
       )
     await Promise.all([fanout('a').run(), fanout('b').run()])
     assert.equal(began.length, 100)
-    // Neither had to wait for the other's end.
+    // Both started hosts before the other had ended.
     assert.ok(began.slice(0, 50).includes('b') && began.slice(50).includes('a'))
   })
 
-  it('are given back by a fan-out that was stopped while it waited for one', async () => {
+  it('are returned by a fan-out that was stopped while it waited for one', async () => {
     const slots = new Semaphore({ limit: 1 })
     const leave = await slots.acquire(new AbortController().signal)
     const scripted = new Scripted(() => WELL)
@@ -280,7 +280,7 @@ describe('places', () => {
   })
 })
 
-test('ten thousand hosts have their turns in a moment', async () => {
+test('a fan-out to 10,000 hosts completes quickly', async () => {
   const scripted = new Scripted(() => ({ ...WELL, turns: 0 }))
   const ledger = await scripted.fanout(10_000, { parallel: 1_024 }).run()
   addsUp(ledger, scripted, 10_000)

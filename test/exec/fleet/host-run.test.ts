@@ -23,7 +23,7 @@ const commandWith = (requestIds: FanoutCommand['requestIds']): FanoutCommand => 
 const refusedAs = (denial_reason: RunOutcome['denial_reason']): RunOutcome =>
   runOutcome({ ok: false, request_id: ID, agent_id: AGENT, code: null, denial_reason })
 
-/** A runner that answers this, and the runs that it was asked for. */
+/** A runner with this outcome, and the runs that it received. */
 const runnerOf = (outcome: RunOutcome) => {
   const ran: RunSpec[] = []
   const run: Parameters<typeof startHost>[0]['runner']['run'] = async (spec) => {
@@ -38,7 +38,7 @@ const runnerOf = (outcome: RunOutcome) => {
 
 const silent = { begun: (): void => undefined, event: (): void => undefined }
 
-test('whose id is refused that its caller chose may have run under it before; whose id is new has not', async () => {
+test('a refused ID ends as unknown if the client chose it, and as denied if it is new', async () => {
   const { runner } = runnerOf(refusedAs('request_id_used'))
   const endWith = async (ids: FanoutCommand['requestIds'], from = runner): Promise<string> => {
     const { end, next } = await startHost({ runner: from, sink: silent }, { command: commandWith(ids), fanoutId: ID }, HOST).ended
@@ -52,7 +52,7 @@ test('whose id is refused that its caller chose may have run under it before; wh
   assert.equal(await endWith(chosen, runnerOf(refusedAs('argv_not_allowed')).runner), 'denied')
 })
 
-test('whose id a run of this daemon has had may have run under it, and one that is cancelled before it was sent has not', async (t) => {
+test('a used ID ends as unknown, but a run that is cancelled before it is sent ends as cancelled', async (t) => {
   const { host, runner } = await ownHost(t, { scripts: { hello: 'echo out' } })
   const own = { host: 'here', agent_id: host.own.signer.agentId }
   const command = { ...commandWith(new Map([[own.agent_id, ID]])), argv: [host.program('hello')] }
@@ -66,7 +66,7 @@ test('whose id a run of this daemon has had may have run under it, and one that 
   assert.deepEqual(await end(), ['cancelled', null])
 })
 
-test('no Request leaves before its reader has been told that its host begins, and one that is cancelled until then never leaves', async () => {
+test('a Request leaves only after its reader knows that the host starts, and not if cancelled before', async () => {
   const { ran, runner } = runnerOf({ ...refusedAs(null), ok: true, code: 0 })
   const asked = [true, false].map((cancels) => {
     const told = Promise.withResolvers<void>()
@@ -84,7 +84,7 @@ test('no Request leaves before its reader has been told that its host begins, an
   assert.deepEqual([ends, ran.length], [['cancelled', 'ran'], 1])
 })
 
-test('a host that could not be asked says what to do next, and one that was cancelled says nothing of it', async () => {
+test('a host that cannot be reached reports the next step, and a cancelled one does not', async () => {
   const endOf = async (error: AppError) => {
     const { runner } = runnerOf(runOutcome({}))
     const run = async (): Promise<never> => {

@@ -17,7 +17,7 @@ import { fake } from '../../support/fake.ts'
 const HOSTS = 3 * MAX_FANOUT_SIGNING
 const FANOUT = newRequestId()
 
-/** Something that takes until the test lets it go on. */
+/** A step that lasts until the test ends it. */
 class Gate {
   inside = 0
   readonly #waiting: (() => void)[] = []
@@ -28,7 +28,7 @@ class Gate {
     this.inside -= 1
   }
 
-  /** Lets all go on, those too that come behind them. */
+  /** Lets all waiting steps continue, and those that follow. */
   async openAll(): Promise<void> {
     while (this.#waiting.length > 0) {
       for (const goOn of this.#waiting.splice(0)) goOn()
@@ -37,7 +37,7 @@ class Gate {
   }
 }
 
-/** A daemon that asks: `asked(true)` as a part of a fan-out, `asked(false)` a single run. */
+/** A daemon that sends requests. `asked(true)` belongs to a fan-out, `asked(false)` is a single run. */
 const daemon = ({ isLinked }: { isLinked: boolean }) => {
   const requester = newParty()
   const party = newParty()
@@ -89,7 +89,7 @@ const daemon = ({ isLinked }: { isLinked: boolean }) => {
   return { asked, again, clock, dials, peers, signing }
 }
 
-test('fan-outs have so many Requests signed at once, also when their hosts come back together, and a single run stands behind no more', async () => {
+test('fan-outs have a limited number of Requests signed at once, and a single run does not wait for them', async () => {
   const { asked, again, clock, peers, signing } = daemon({ isLinked: true })
   for (let host = 0; host < HOSTS; host++) asked(true)
   await settle()
@@ -100,7 +100,7 @@ test('fan-outs have so many Requests signed at once, also when their hosts come 
   await signing.openAll()
   assert.equal(peers.filter(({ frames }) => frames[0]?.type === 'request').length, HOSTS + 1)
 
-  // All are lost, and none of their Requests has arrived.
+  // All streams are lost before their Requests arrive.
   for (const peer of peers) peer.onClosed(new Error('reset'))
   await clock.advance(RESUME_PAUSE_MS)
   await settle()
@@ -116,7 +116,7 @@ test('fan-outs have so many Requests signed at once, also when their hosts come 
   assert.equal(again.filter(({ frames }) => frames[0]?.type === 'request').length, HOSTS + 1)
 })
 
-test('fan-outs dial so many machines at once, and a single run stands behind none of them', async () => {
+test('fan-outs dial a limited number of machines at once, and a single run does not wait for them', async () => {
   const { asked, dials } = daemon({ isLinked: false })
   for (let host = 0; host < HOSTS; host++) asked(true)
   await settle()

@@ -53,7 +53,7 @@ const select = (...words: string[]): string =>
     .map(({ host }) => host)
     .join(' ')
 
-test('names, ids, node sets, labels and groups choose contacts, in the order in which they are named', () => {
+test('names, IDs, node sets, labels and groups select contacts in the given order', () => {
   assert.equal(select('web2', 'web1'), 'web2 web1')
   assert.equal(select('db1,web[1-3]'), 'db1 web1 web2 web3')
   assert.equal(select('role=db', 'site=ams'), 'db1 db2 web5 web6 web7 web8 web9')
@@ -61,7 +61,7 @@ test('names, ids, node sets, labels and groups choose contacts, in the order in 
   assert.equal(select(idOf(3), 'abcdef1'), 'web3 laptop')
 })
 
-test('an agent that is no contact is chosen by its id alone', () => {
+test('an agent that is not a contact is selected only by its ID', () => {
   assert.equal(select(STRANGER, 'cccccc'), STRANGER)
   assert.deepEqual(directory.select([OWN, 'web1']), [
     { host: OWN, agent_id: OWN, labels: {}, trust: null },
@@ -69,12 +69,12 @@ test('an agent that is no contact is chosen by its id alone', () => {
   ])
 })
 
-test('who is meant twice is chosen once', () => {
+test('a host that is selected twice appears once', () => {
   assert.equal(select('web1', 'web1', idOf(1), 'web[1-2]', 'role=web,!web[3-9]'), 'web1 web2')
   assert.equal(select('laptop', 'abcdef12', idOf(0xabcdef12)), 'laptop')
 })
 
-test('what is left out is so wherever it stands, also by a group', () => {
+test('an excluded host is left out, wherever the exclusion is, and also by a group', () => {
   assert.equal(select('!web2', 'web[1-3]'), 'web1 web3')
   assert.equal(select('role=web', '!site=ber'), 'web5 web6 web7 web8 web9')
   assert.equal(select('@prod', '!@web'), 'db1 db2')
@@ -84,7 +84,7 @@ test('what is left out is so wherever it stands, also by a group', () => {
   assert.equal(select('role=db', '!maintenance=no'), 'db1 db2', 'a value that nobody has, of a label that somebody has')
 })
 
-test('a blocked contact stays in the choice, and is shown as one', () => {
+test('a blocked contact stays in the selection and is shown as blocked', () => {
   assert.deepEqual(
     directory.select(['web[3-4]']).map(({ host, trust }) => [host, trust]),
     [
@@ -114,7 +114,7 @@ const REFUSED: readonly [readonly string[], string, RegExp][] = [
   [['web[1-99999]'], 'bad_request', /selects 99999 hosts/],
 ]
 
-test('whoever names nobody, or somebody that is not there, is told so', () => {
+test('a selection without hosts, or with unknown ones, is refused with a reason', () => {
   for (const [words, code, why] of REFUSED)
     assert.throws(
       () => directory.select(words),
@@ -123,7 +123,7 @@ test('whoever names nobody, or somebody that is not there, is told so', () => {
     )
 })
 
-test('a message names few of many, folded', () => {
+test('an error message names only some of many hosts, in folded form', () => {
   const odd = Array.from({ length: 500 }, (_, index) => `x${2 * index}`)
   assert.throws(
     () => directory.select(odd),
@@ -133,7 +133,7 @@ test('a message names few of many, folded', () => {
 
 const many = Array.from({ length: MAX_FANOUT_HOSTS }, (_, index) => contact(`n${index}`, index + 1, { all: 'yes' }))
 
-test('a choice has as many hosts as a fan-out may have, and not one more', () => {
+test('a selection may have as many hosts as a fan-out, but not more', () => {
   assert.equal(directoryOf(many, {}).select(['all=yes']).length, MAX_FANOUT_HOSTS)
   assert.equal(directoryOf(many, {}).select([many.map(({ name }) => name).join()]).length, MAX_FANOUT_HOSTS)
   const more = directoryOf([...many, contact('more', 99_999, { all: 'yes' })], {})
@@ -141,7 +141,7 @@ test('a choice has as many hosts as a fan-out may have, and not one more', () =>
   assert.equal(more.select(['all=yes', '!more']).length, MAX_FANOUT_HOSTS, 'what is left out does not count')
 })
 
-test('what would take long is refused: beginnings of ids, and groups that mean one another over and over', () => {
+test('slow selections are refused, such as many ID prefixes or deeply nested groups', () => {
   const prefixes = many.slice(0, 101).map(({ agent_id }) => agent_id.slice(0, 8))
   assert.equal(directoryOf(many, {}).select(prefixes.slice(1)).length, 100)
   assert.throws(() => directoryOf(many, {}).select(prefixes), { code: 'bad_request', message: /beginning of an id/ })
@@ -150,7 +150,7 @@ test('what would take long is refused: beginnings of ids, and groups that mean o
   assert.equal(directoryOf(many, chain).select(['@g5']).length, MAX_FANOUT_HOSTS)
 })
 
-test('a choice of ten thousand takes the loop for a moment only', () => {
+test('a selection of 10,000 hosts blocks the event loop only briefly', () => {
   const big = directoryOf(many, {})
   const before = performance.now()
   for (let turn = 0; turn < 10; turn++) big.select(['n[0-9999]', '!n[0-9998]'])

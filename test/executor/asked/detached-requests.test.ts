@@ -238,7 +238,7 @@ test('any other value in a field of a row is either refused or read unchanged', 
   }
 })
 
-test('a file has a limit for its runs and for the Requests of each run, and run IDs are unique', () => {
+test('a file has limits for its runs and for their Requests, and unique run IDs', () => {
   const { request, ...row } = asked(1)
   const run = { ...row, ...NEWS, heard_at_ms: null, requests: [request] }
   const runs = Array.from({ length: MAX_ASKED_RUNS + 1 }, (_, n) => ({ ...run, request_id: idOf(n) }))

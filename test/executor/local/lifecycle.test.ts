@@ -29,7 +29,7 @@ class Heard {
   }
 }
 
-test('O14: a session receives the start and the finish of its run, with the code and the end of the output', async (t) => {
+test('O14: a session receives the start and finish of its run with its code and output tail', async (t) => {
   const host = await LocalHost.start(t, { scripts: { hello: 'echo out; echo err >&2; exit 3' } })
   const heard = new Heard()
   const session = await host.open({ told: heard.told, client_name: 'reviewer' })

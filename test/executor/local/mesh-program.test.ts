@@ -28,7 +28,7 @@ const NOT_ASKED: Pick<TargetRunner, 'openTerminal' | 'reach' | 'rules' | 'select
 
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057' as RequestId
 
-test('repeated signals to a run on a target cause one cancel at a time, and one more for later signals', async () => {
+test('repeated signals to a run on a target cause one cancel at a time and one more afterwards', async () => {
   const asked: PromiseWithResolvers<void>[] = []
   const targets: TargetRunner = {
     ...NOT_ASKED,

@@ -89,7 +89,7 @@ const approval = (): {
   return { awaited: { settle: async () => decided.promise, withdraw: (cause) => void withdrawn.push(cause) }, decided, withdrawn }
 }
 
-test('a run is in the audit log before its program starts, and is over after its output has the Exit', async (t) => {
+test('a run is logged before its program starts, and is over after its output has the Exit', async (t) => {
   const recorder = new Recorder(t)
   const [recorded, kept] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
   const run = await recorder.run(await recorder.admitted('exit 3', async () => recorded.promise), {

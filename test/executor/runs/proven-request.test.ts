@@ -118,7 +118,7 @@ test('stdin is pinned as a whole or by length and hash, and cannot be removed, r
     assert.throws(() => check(object, { ...toSign, stdin }), bad, JSON.stringify(object))
 })
 
-test('an agent may be named by a contact name or ID, but an unlisted one only by its full ID', () => {
+test('a contact may be named by name or ID prefix, but an unlisted agent only by full ID', () => {
   const { agent_id: _id, ...rest } = proven
   const named = (agent: string, to_agent: string): void => check({ ...rest, agent }, { ...toSign, to_agent })
   named('bob', BOB)

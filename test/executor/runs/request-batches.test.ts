@@ -65,7 +65,7 @@ test('requests that arrive during a signature share the next one, up to a maximu
   assert.equal(verifyAgent(signer.publicKey, DOMAIN, bodyOf(999), await last), true)
 })
 
-test('the signatures of a batch are given out after all its lines are written, without delay for the next batch', async () => {
+test('the signatures of a batch wait until all its lines are written, without delay for the next batch', async () => {
   const { sign, begun, make } = batching()
   const line = Promise.withResolvers<void>()
   const first = sign(0)
