@@ -40,8 +40,8 @@ interface Target {
 
 /** A target that needs carol's approval for the runs of alice. The test plays its network process. */
 const target = async (t: TestContext): Promise<Target> => {
-  const [requester, carol, stranger] = [newParty(), newParty(), newParty()]
-  const entryKeys = `approvers = [{ agent_id = "${carol.signer.agentId}" }, { agent_id = "${stranger.signer.agentId}" }]\napprovals_needed = 1`
+  const [requester, carol, unlistedPeer] = [newParty(), newParty(), newParty()]
+  const entryKeys = `approvers = [{ agent_id = "${carol.signer.agentId}" }, { agent_id = "${unlistedPeer.signer.agentId}" }]\napprovals_needed = 1`
   const host = await ExecutorHost.start(t, { peers: [requester], entryKeys })
   await host.befriend(requester)
   await host.befriend(carol)

@@ -66,9 +66,9 @@ test('a peer that does not negotiate the muxer within Noise is disconnected', LI
 
 test('an empty Noise message ends its connection', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
-  const stranger = await Stranger.start(t)
+  const unlistedPeer = await Stranger.start(t)
   const connect = async () => {
-    const { wire } = await stranger.connect(bob.node.addresses()[0]!)
+    const { wire } = await unlistedPeer.connect(bob.node.addresses()[0]!)
     await until(() => bob.node.unlistedConnections() === 1)
     const { stream, handshake } = wire as unknown as { stream: MessageStream; handshake: { encrypt(text: Uint8Array): Uint8Array } }
     const ended = new Promise((resolve) => wire.addEventListener('close', resolve, { once: true }))

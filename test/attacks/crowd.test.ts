@@ -169,8 +169,8 @@ test('an open but unused stream does not keep the connection of an unlisted peer
 test('a gossip flood closes all connections of a machine, and counts once', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const seed = randomBytes(32)
-  const stranger = await Stranger.start(t, seed)
-  const holds = [await stranger.connect(bob.node.addresses()[0]!), await stranger.connect(bob.node.addresses()[0]!)]
+  const unlistedPeer = await Stranger.start(t, seed)
+  const holds = [await unlistedPeer.connect(bob.node.addresses()[0]!), await unlistedPeer.connect(bob.node.addresses()[0]!)]
   await until(() => bob.node.unlistedConnections() === holds.length)
   const gossip = await openGossip(holds.at(-1)!)
   const message = await rightlySigned(seed, 1, new Uint8Array(1))

@@ -22,7 +22,7 @@ const LIMIT = { timeout: 90_000 }
 
 /** Starts bob, his contact alice, and an unlisted peer that attacks him. */
 const setUp = async (t: TestContext) => {
-  const [bob, alice, stranger] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' }), await Stranger.start(t)]
+  const [bob, alice, unlistedPeer] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' }), await Stranger.start(t)]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted', true)
   await alice.links.link(bob.agentId, signalOf())
@@ -35,15 +35,15 @@ const setUp = async (t: TestContext) => {
       'no_listener',
     )
   }
-  return { bob, alice, stranger, unharmed, address: bob.node.addresses()[0]! }
+  return { bob, alice, unlistedPeer, unharmed, address: bob.node.addresses()[0]! }
 }
 
 const offences = (bob: Peer): Violation[] => bob.node.refusals().penalties.map(({ offence }) => offence)
 
 test('endless opened and reset streams cost an unlisted peer its connection and then block its host', LIMIT, async (t) => {
-  const { bob, alice, stranger, address, unharmed } = await setUp(t)
+  const { bob, alice, unlistedPeer, address, unharmed } = await setUp(t)
   for (let again = 0; again < 2; again++) {
-    const { wire } = await stranger.connect(address)
+    const { wire } = await unlistedPeer.connect(address)
     // The muxer itself ends a connection on which more than ten streams are opened before it is complete.
     await until(() => bob.node.connections().some(({ machineId, open }) => open && machineId !== alice.machineId))
     for (let id = 1_001; await push(wire, resets(id, 250)); id += 500) await sleep(0)
@@ -55,8 +55,8 @@ test('endless opened and reset streams cost an unlisted peer its connection and 
 })
 
 test('endless muxer pings cost an unlisted peer its connection, even if it does not read the answers', LIMIT, async (t) => {
-  const { bob, stranger, address, unharmed } = await setUp(t)
-  const { wire } = await stranger.connect(address)
+  const { bob, unlistedPeer, address, unharmed } = await setUp(t)
+  const { wire } = await unlistedPeer.connect(address)
   const pings = Buffer.concat(Array.from({ length: RATES.unlisted.pings.burst }, (_, i) => muxerHead(2, 1, 0, i)))
   while (await push(wire, pings)) await sleep(0)
   assert.deepEqual(offences(bob), ['flood'])
@@ -69,15 +69,16 @@ test('a known machine can connect from a refused host if bob has dialled another
     await startPeer(t, { name: 'alice' }),
     await startPeer(t, { name: 'late' }),
   ]
-  const [stranger, address] = [await Stranger.start(t), bob.node.addresses()[0]!]
+  const [unlistedPeer, address] = [await Stranger.start(t), bob.node.addresses()[0]!]
   await introduce(bob, alice, 'trusted')
   await bob.links.link(alice.agentId, signalOf())
   for (let again = 0; again < 2; again++) {
-    const { wire } = await stranger.connect(address)
+    const { wire } = await unlistedPeer.connect(address)
     for (let id = 1_001; await push(wire, resets(id, 250)); id += 500) await sleep(0)
   }
   // More connections than a refused host may still open.
-  for (let i = 0; i < RATES.unlisted.connections.burst / REFUSED_CONNECTION_COST + 5; i++) await stranger.connect(address).catch(() => null)
+  for (let i = 0; i < RATES.unlisted.connections.burst / REFUSED_CONNECTION_COST + 5; i++)
+    await unlistedPeer.connect(address).catch(() => null)
   await bob.contacts.importCard(await late.card(), { trust: 'trusted' })
   await introduce(late, bob, 'trusted')
   await late.links.link(bob.agentId, signalOf())
@@ -85,8 +86,8 @@ test('a known machine can connect from a refused host if bob has dialled another
 })
 
 test('endless bytes cost an unlisted peer its connection, though none of them is kept', LIMIT, async (t) => {
-  const { bob, stranger, address, unharmed } = await setUp(t)
-  const { wire } = await stranger.connect(address)
+  const { bob, unlistedPeer, address, unharmed } = await setUp(t)
+  const { wire } = await unlistedPeer.connect(address)
   const piece = Buffer.concat([muxerHead(0, 0, 99, 60_000), Buffer.alloc(60_000)])
   let sent = 0
   while (await push(wire, piece)) sent += piece.length
@@ -96,8 +97,8 @@ test('endless bytes cost an unlisted peer its connection, though none of them is
 })
 
 test('an unfinished data frame is passed on in pieces without waiting for its end', LIMIT, async (t) => {
-  const { bob, stranger, address } = await setUp(t)
-  const { wire } = await stranger.connect(address)
+  const { bob, unlistedPeer, address } = await setUp(t)
+  const { wire } = await unlistedPeer.connect(address)
   // The first messages of both peers must have passed. Otherwise the answers to them would lie inside the frame.
   await sleep(1_000)
   const frame = 2 * 1024 * 1024
@@ -115,10 +116,10 @@ test('an unfinished data frame is passed on in pieces without waiting for its en
 })
 
 test('gossip with a wrong signature is a violation of its host, which is then refused', LIMIT, async (t) => {
-  const { bob, stranger, address, unharmed } = await setUp(t)
-  const stream = await openGossip(await stranger.connect(address))
+  const { bob, unlistedPeer, address, unharmed } = await setUp(t)
+  const stream = await openGossip(await unlistedPeer.connect(address))
   for (let i = 0; i < 100 && stream.status === 'open'; i++) {
-    stream.send(wronglySigned(stranger.node, 4))
+    stream.send(wronglySigned(unlistedPeer.node, 4))
     await sleep(5)
   }
   assert.notEqual(stream.status, 'open')
@@ -129,8 +130,8 @@ test('gossip with a wrong signature is a violation of its host, which is then re
 })
 
 test('the libp2p ping and floodsub protocols are not supported', LIMIT, async (t) => {
-  const { stranger, address } = await setUp(t)
-  const { connection } = await stranger.connect(address)
+  const { unlistedPeer, address } = await setUp(t)
+  const { connection } = await unlistedPeer.connect(address)
   for (const protocol of ['/ipfs/ping/1.0.0', '/floodsub/1.0.0'])
     await assert.rejects(connection.newStream(protocol), { name: 'UnsupportedProtocolError' })
 })
@@ -179,11 +180,11 @@ test('an accepted agent that does not read its receipts loses its channel', LIMI
 })
 
 test('abandoned handshakes count against their host, and at most ten of them are answered', LIMIT, async (t) => {
-  const { bob, stranger, address, unharmed } = await setUp(t)
+  const { bob, unlistedPeer, address, unharmed } = await setUp(t)
   let answered = 0
   let refused = false
   for (let i = 0; i < 100 && !refused; i++) {
-    const { connection } = await stranger.connect(address)
+    const { connection } = await unlistedPeer.connect(address)
     const stream = await connection.newStream(LINK_PROTOCOL)
     const answer = new Promise<boolean>((resolve) => {
       stream.addEventListener('message', () => resolve(true))
@@ -245,10 +246,10 @@ test('a contact of trust level unknown cannot lock out a trusted contact with op
 })
 
 test('an unlisted peer holds a small number of connections and does not affect a contact', LIMIT, async (t) => {
-  const { bob, stranger, address, unharmed } = await setUp(t)
-  for (let i = 0; i < 4 * MAX_CONNECTIONS_PER_UNLISTED; i++) await stranger.connect(address)
+  const { bob, unlistedPeer, address, unharmed } = await setUp(t)
+  for (let i = 0; i < 4 * MAX_CONNECTIONS_PER_UNLISTED; i++) await unlistedPeer.connect(address)
   await until(() => bob.node.unlistedConnections() === MAX_CONNECTIONS_PER_UNLISTED)
-  await until(() => stranger.node.getConnections().length === MAX_CONNECTIONS_PER_UNLISTED)
+  await until(() => unlistedPeer.node.getConnections().length === MAX_CONNECTIONS_PER_UNLISTED)
   await unharmed()
 })
 
@@ -282,12 +283,12 @@ test('silent connections are bounded and count against their hosts, and a named 
 
 test('if unlisted peers are refused, one is disconnected after its identity proof, and a named peer connects', LIMIT, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob', strangers: false }), await startPeer(t, { name: 'alice' })]
-  const stranger = await Stranger.start(t)
+  const unlistedPeer = await Stranger.start(t)
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'unknown')
   // On a busy machine a connection may be closed before the identity proof.
   await until(async () => {
-    const hold = await stranger.connect(bob.node.addresses()[0]!).catch(() => null)
+    const hold = await unlistedPeer.connect(bob.node.addresses()[0]!).catch(() => null)
     await until(() => hold === null || hold.connection.status !== 'open')
     return bob.node.refusals().refused.stranger > 0
   })

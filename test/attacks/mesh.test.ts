@@ -146,16 +146,16 @@ test('the peer store forgets unlisted peers that connect once', LIMIT, async (t)
   const kept = async (): Promise<number> => (await victim.peerStore.all()).filter(({ id }) => !id.equals(victim.peerId)).length
   let before = 0
   for (let i = 0; i < 5; i++) {
-    const stranger = await createLibp2p({
+    const unlistedPeer = await createLibp2p({
       transports: [tcp()],
       connectionEncrypters: [noise()],
       streamMuxers: [yamux()],
       services: { identify: identify() },
     })
-    await stranger.dial(victim.getMultiaddrs()[0]!)
+    await unlistedPeer.dial(victim.getMultiaddrs()[0]!)
     await until(() => victim.getConnections().length === 1)
     if (i === 0) await until(() => before > 0 || (void kept().then((count) => (before = count)), false))
-    await stranger.stop()
+    await unlistedPeer.stop()
     await until(() => victim.getConnections().length === 0)
   }
   await forgetGonePeers(victim)
@@ -167,20 +167,20 @@ test('the peer store keeps few addresses and protocols of an unlisted peer, and 
   const victim = await createLibp2p(options)
   t.after(() => victim.stop())
   await victim.start()
-  const stranger = await createLibp2p({
+  const unlistedPeer = await createLibp2p({
     transports: [tcp()],
     connectionEncrypters: [noise()],
     streamMuxers: [yamux()],
     services: { identify: identify() },
     addresses: { announce: Array.from({ length: 100 }, (_, i) => `/ip4/10.1.1.${i}/tcp/1`) },
   })
-  t.after(() => stranger.stop())
-  for (const protocol of [...Array(100).keys(), '!'.repeat(MAX_PROTOCOL_TEXT)]) await stranger.handle(`/${protocol}`, () => undefined)
-  await stranger.dial(victim.getMultiaddrs()[0]!)
+  t.after(() => unlistedPeer.stop())
+  for (const protocol of [...Array(100).keys(), '!'.repeat(MAX_PROTOCOL_TEXT)]) await unlistedPeer.handle(`/${protocol}`, () => undefined)
+  await unlistedPeer.dial(victim.getMultiaddrs()[0]!)
   await until(
-    async () => (await victim.peerStore.has(stranger.peerId)) && (await victim.peerStore.get(stranger.peerId)).addresses.length > 0,
+    async () => (await victim.peerStore.has(unlistedPeer.peerId)) && (await victim.peerStore.get(unlistedPeer.peerId)).addresses.length > 0,
   )
-  const { addresses, protocols, metadata, peerRecordEnvelope } = await victim.peerStore.get(stranger.peerId)
+  const { addresses, protocols, metadata, peerRecordEnvelope } = await victim.peerStore.get(unlistedPeer.peerId)
   assert.deepEqual([addresses.length, protocols.length], [MAX_CARD_ADDRESSES, MAX_PEER_PROTOCOLS])
   assert.ok(protocols.every(({ length }) => length <= MAX_PROTOCOL_TEXT))
   assert.deepEqual([metadata.size, peerRecordEnvelope], [0, undefined])

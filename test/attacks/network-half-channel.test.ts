@@ -18,18 +18,18 @@ const LIMIT = { timeout: 120_000 }
  * Every field of every message to the network process, with the reason why it carries no secret. The test fails for a field that is not
  * listed, so that each new field needs its reason.
  */
-const NUMBER = 'a number that one half gave and the other half repeats'
+const NUMBER = 'a number that one process gave and the other process repeats'
 const PUBLIC = 'public: it is sent to every peer'
 const PEERS = 'what a peer is sent, who asked for it and may have it'
 const SHOWN = 'names, ids, addresses, counts and places: no content of the ACL, of the journal, of a file or of the environment'
-const SETTING = 'a setting that this half exists to carry out'
+const SETTING = 'a setting that the network process exists to carry out'
 const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = {
   welcome: { id: NUMBER, version: PUBLIC, agent_id: PUBLIC, machine_id: PUBLIC, agent_public_key: PUBLIC },
   link_opened: { id: NUMBER, handle: NUMBER, m1: PUBLIC },
   link_accepted: { id: NUMBER, handle: NUMBER, m2_core: PUBLIC, agent_signature: PUBLIC },
   link_ready: { id: NUMBER, link: NUMBER, agent_id: PUBLIC, decision: 'of five words', agent_signature: PUBLIC },
   nonces: { id: NUMBER, nonces: 'random, sent to the peer, and worth nothing without its signature' },
-  signed: { id: NUMBER, body: 'what this half asked to have signed, and the time', signature: PUBLIC },
+  signed: { id: NUMBER, body: 'what the network process asked to have signed, and the time', signature: PUBLIC },
   result: { id: NUMBER, json: SHOWN },
   failed: { id: NUMBER, code: 'of the table of errors', message: SHOWN, data: SHOWN },
   run_frame: { run: NUMBER, frame: PEERS },
@@ -52,15 +52,15 @@ const TO_NETWORK: Record<ToNetwork['type'], Readonly<Record<string, string>>> = 
     strangers: SETTING,
     log_level: SETTING,
     machine_seed: 'a secret: Noise proves the machine with it; it signs for no agent and decides nothing',
-    api_token: 'a secret: this half must know who may call its API; it changes nothing without an operator’s proof',
-    metrics_token: 'a secret: this half must know who may read its counters; it opens nothing else',
+    api_token: 'a secret: the network process must know who may call its API; it changes nothing without an operator’s proof',
+    metrics_token: 'a secret: the network process must know who may read its counters; it opens nothing else',
     otlp: SETTING,
   },
   stop: {},
   approval_ask: { ask: NUMBER, agent_id: 'whom to dial: an approver of a run that waits, and of no other' },
   approval_withdrawn: { ask: NUMBER },
   ping: {},
-  run_stage: { request_id: 'of a run that this half carries', stage: 'of thirteen words', at_us: NUMBER },
+  run_stage: { request_id: 'of a run that the network process carries', stage: 'of thirteen words', at_us: NUMBER },
   caller_tokens: { api_token: 'a secret: as in settings', metrics_token: 'a secret: as in settings' },
   drain: { on: 'whether this daemon accepts new runs, which it tells everybody who asks for one' },
   enrol_ask: { ask: NUMBER, agent_id: 'whom to dial: the operator of a token', machine_id: PUBLIC, addresses: PUBLIC },
@@ -135,10 +135,10 @@ const record = async (t: Parameters<typeof ExecutorHost.start>[0]): Promise<Reco
     })
   }
   host.executor.attach(executor)
-  const half = new FakeNetwork(network)
-  await half.client.start()
-  const link = await half.link(host.peer)
-  await half.linkOut(host.peer)
+  const fakeNetwork = new FakeNetwork(network)
+  await fakeNetwork.client.start()
+  const link = await fakeNetwork.link(host.peer)
+  await fakeNetwork.linkOut(host.peer)
   await (await link.ask([host.program('hello')])).exit()
   await (await link.ask(['no'])).exit()
   const stdin = Buffer.from('some words')
@@ -149,11 +149,11 @@ const record = async (t: Parameters<typeof ExecutorHost.start>[0]): Promise<Reco
   resumed.send({ type: 'stdin', request_id: run.id, seq: 0, data: stdin, eof: true })
   await resumed.exit()
   const body = Buffer.from(JSON.stringify({ contact: `peer-${host.peer.signer.agentId.slice(0, 8)}`, level: 'known' }))
-  await half.client.operate('contact_trust', body, await host.prove('contact_trust', body))
-  for (const what of ['exec_diagnostics', 'contacts', 'acl_status'] as const) await half.client.query(what)
-  await half.client.signCard({ kind: 'card', name: 'me', addresses: [], ttl_ms: 1_000 })
-  half.client.httpRefused({ code: 'unauthorized', method: 'GET', path: '/agent', host: 'h', origin: null, remote: null })
-  half.client.stop()
+  await fakeNetwork.client.operate('contact_trust', body, await host.prove('contact_trust', body))
+  for (const what of ['exec_diagnostics', 'contacts', 'acl_status'] as const) await fakeNetwork.client.query(what)
+  await fakeNetwork.client.signCard({ kind: 'card', name: 'me', addresses: [], ttl_ms: 1_000 })
+  fakeNetwork.client.httpRefused({ code: 'unauthorized', method: 'GET', path: '/agent', host: 'h', origin: null, remote: null })
+  fakeNetwork.client.stop()
   return recording
 }
 

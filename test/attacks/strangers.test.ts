@@ -21,10 +21,10 @@ const LIMIT = { timeout: 60_000 }
 test('an unlisted peer with many links gets no more answers than all unlisted peers together', LIMIT, async (t) => {
   const host = await ExecutorHost.start(t, { clock: new ManualClock() })
   const network = await host.connect()
-  const stranger = newParty()
+  const unlistedPeer = newParty()
   let answered = 0
   for (let link = 0; link < 6; link++) {
-    const fresh = await network.link(stranger)
+    const fresh = await network.link(unlistedPeer)
     const asked = await Promise.all(Array.from({ length: UNACCEPTED_REQUEST_BURST }, () => fresh.ask(['id'])))
     await Promise.all(asked.map((one) => one.closed))
     answered += asked.filter((one) => one.frames.length > 0).length

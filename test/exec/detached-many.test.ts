@@ -37,8 +37,8 @@ const begunThere = async (t: TestContext, script: string): Promise<{ pair: ExecP
     return { json } as never
   })
   const identity = { agentId: pair.requester.own.signer.agentId } as never
-  const stories = new DetachedRunEvents({ executor: fake({ identity }), lifecycle: newLifecycleLog() })
-  const runs = new DetachedRuns({ engine: pair.detached, asked, clock, events: stories })
+  const runEvents = new DetachedRunEvents({ executor: fake({ identity }), lifecycle: newLifecycleLog() })
+  const runs = new DetachedRuns({ engine: pair.detached, asked, clock, events: runEvents })
   const { agentId: agent_id } = pair.responder.own.signer
   const spec = { agent_id, argv: [pair.responder.program('one')], cwd: null, clamp: false, lifetime_ms: null, keep_bytes: 10 }
   const ids = Array.from({ length: MANY }, () => randomUUID())

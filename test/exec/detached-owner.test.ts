@@ -118,8 +118,8 @@ test('an agent that exceeded the rate limit of queries can still cancel its runs
 test('an unlisted peer and a blocked agent learn and read nothing about a run', async (t) => {
   const pair = await execPair(t, { scripts: SCRIPTS, entryKeys: DETACH_KEYS })
   const { target } = await begin(pair, 'waits')
-  const [stranger] = await asks(pair, newParty(), { request_id: target.request_id, ask: 'state' })
-  assert.equal(stranger?.type, 'exit')
+  const [refusal] = await asks(pair, newParty(), { request_id: target.request_id, ask: 'state' })
+  assert.equal(refusal?.type, 'exit')
   const { name } = pair.responder.contacts.list()[0]!
   await pair.responder.contacts.setTrust(name, 'blocked')
   await soon(async () => (await pair.responder.events(target.request_id)).includes('exit'))

@@ -75,9 +75,9 @@ const open = async (t: TestContext, engine: Partial<Engine>) => {
     ...engine,
   }
   const events = new LifecycleLog({ id: 'test', now: () => clock.now() })
-  const stories = new DetachedRunEvents({ executor: fake({ identity: { agentId: 'c3'.repeat(32) } as never }), lifecycle: events })
+  const runEvents = new DetachedRunEvents({ executor: fake({ identity: { agentId: 'c3'.repeat(32) } as never }), lifecycle: events })
   const told = (): unknown[] => events.readSince(null, 0, 100).events.map(({ type, code, denial_reason }) => [type, code, denial_reason])
-  return { clock, store, told, runs: new DetachedRuns({ engine: whole, asked, clock, events: stories }) }
+  return { clock, store, told, runs: new DetachedRuns({ engine: whole, asked, clock, events: runEvents }) }
 }
 
 const signed = (request_id: RequestId, n = 1): DetachedTarget => ({

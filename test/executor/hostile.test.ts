@@ -31,7 +31,7 @@ const HEX = '00'.repeat(32)
 const ID = '01890a5d-ac96-774b-bcce-b302099a8057'
 
 /** A network process that sends arbitrary messages. */
-const rawHalf = (
+const rawNetworkProcess = (
   host: ExecutorHost,
 ): { duplex: Duplex; channel: ExecutorChannel<ToNetwork, ToExecutor>; heard: ToNetwork[]; closed: Promise<Error | null> } => {
   const [ours, duplex] = duplexPair()
@@ -44,12 +44,12 @@ const rawHalf = (
   return { duplex, channel, heard, closed: session.closed }
 }
 
-const greeted = async (t: TestContext): Promise<ReturnType<typeof rawHalf> & { host: ExecutorHost }> => {
+const greeted = async (t: TestContext): Promise<ReturnType<typeof rawNetworkProcess> & { host: ExecutorHost }> => {
   const host = await ExecutorHost.start(t)
-  const half = rawHalf(host)
-  half.channel.send({ type: 'hello', id: 1, version: PORT_VERSION })
-  await heardOf(half.heard, 2)
-  return { ...half, host }
+  const raw = rawNetworkProcess(host)
+  raw.channel.send({ type: 'hello', id: 1, version: PORT_VERSION })
+  await heardOf(raw.heard, 2)
+  return { ...raw, host }
 }
 
 const heardOf = async (heard: readonly ToNetwork[], count: number): Promise<void> => {
@@ -58,20 +58,20 @@ const heardOf = async (heard: readonly ToNetwork[], count: number): Promise<void
 
 test('a channel that does not begin with hello is closed', async (t) => {
   const host = await ExecutorHost.start(t)
-  const half = rawHalf(host)
-  half.channel.send({ type: 'query', id: 1, what: 'contacts' })
-  assert.ok(isAppError(await half.closed, 'malformed'))
-  assert.deepEqual(half.heard, [])
+  const raw = rawNetworkProcess(host)
+  raw.channel.send({ type: 'query', id: 1, what: 'contacts' })
+  assert.ok(isAppError(await raw.closed, 'malformed'))
+  assert.deepEqual(raw.heard, [])
 })
 
 test('a hello with another protocol version is refused', async (t) => {
   const host = await ExecutorHost.start(t)
-  const half = rawHalf(host)
-  half.channel.send({ type: 'hello', id: 1, version: PORT_VERSION + 1 })
-  await heardOf(half.heard, 1)
-  assert.equal(half.heard[0]?.type === 'failed' && half.heard[0].code, 'conflict')
-  half.channel.send({ type: 'query', id: 2, what: 'contacts' })
-  assert.ok(isAppError(await half.closed, 'malformed'))
+  const raw = rawNetworkProcess(host)
+  raw.channel.send({ type: 'hello', id: 1, version: PORT_VERSION + 1 })
+  await heardOf(raw.heard, 1)
+  assert.equal(raw.heard[0]?.type === 'failed' && raw.heard[0].code, 'conflict')
+  raw.channel.send({ type: 'query', id: 2, what: 'contacts' })
+  assert.ok(isAppError(await raw.closed, 'malformed'))
 })
 
 test('invalid CBOR or a too large length closes only its own channel', async (t) => {
@@ -79,9 +79,9 @@ test('invalid CBOR or a too large length closes only its own channel', async (t)
   const head = Buffer.alloc(4)
   head.writeUInt32BE(MAX_PORT_MESSAGE + 1)
   for (const bytes of [encodeFrame(Buffer.from([0xff])), encodeFrame(encodeCbor('text')), head]) {
-    const half = rawHalf(host)
-    half.duplex.write(bytes)
-    assert.ok(isAppError(await half.closed, 'malformed'))
+    const raw = rawNetworkProcess(host)
+    raw.duplex.write(bytes)
+    assert.ok(isAppError(await raw.closed, 'malformed'))
   }
   await (await host.connect()).client.query('contacts')
 })
@@ -289,11 +289,11 @@ test('arbitrary messages of a network process leave the executor process able to
   await host.befriend(host.peer)
   await fc.assert(
     fc.asyncProperty(fc.array(damaged, { maxLength: 30 }), async (messages) => {
-      const half = rawHalf(host)
-      half.channel.send({ type: 'hello', id: 0, version: PORT_VERSION })
-      for (const bytes of messages) half.duplex.write(encodeFrame(bytes))
-      half.duplex.end()
-      await half.closed
+      const raw = rawNetworkProcess(host)
+      raw.channel.send({ type: 'hello', id: 0, version: PORT_VERSION })
+      for (const bytes of messages) raw.duplex.write(encodeFrame(bytes))
+      raw.duplex.end()
+      await raw.closed
     }),
     { seed: 20260101, numRuns: 300 },
   )

@@ -36,7 +36,7 @@ interface Started {
 }
 
 /** A network process that the executor process started. */
-const startHalf = async (t: TestContext): Promise<Started> => {
+const startNetworkProcess = async (t: TestContext): Promise<Started> => {
   const host = await ExecutorHost.start(t)
   const [ours, theirs] = duplexPair()
   const [ready, failed]: [number[], AppError[]] = [[], []]
@@ -52,7 +52,7 @@ const startHalf = async (t: TestContext): Promise<Started> => {
 }
 
 test('a network process gets its settings and reports its port', async (t) => {
-  const { client, ready, failed } = await startHalf(t)
+  const { client, ready, failed } = await startNetworkProcess(t)
   const { machine_seed, api_token, ...settings } = await client.settings()
   assert.deepEqual({ ...settings, machine_seed: Buffer.from(machine_seed), api_token: Buffer.from(api_token) }, SETTINGS)
   client.ready(40_000)
@@ -61,7 +61,7 @@ test('a network process gets its settings and reports its port', async (t) => {
 })
 
 test('a network process that cannot start reports why, without control characters', async (t) => {
-  const { client, session, ready, failed } = await startHalf(t)
+  const { client, session, ready, failed } = await startNetworkProcess(t)
   await client.failed(new AppError('conflict', 'the port is in use\u001b[2J\nchoose another'))
   assert.equal(await session.closed, null)
   assert.deepEqual(ready, [])
@@ -86,7 +86,7 @@ test('a network process without hello, such as one of another release, can still
 })
 
 test('a network process that is asked to stop is notified, and its calls are still answered', async (t) => {
-  const { client, session } = await startHalf(t)
+  const { client, session } = await startNetworkProcess(t)
   session.askToStop()
   await client.stopAsked
   assert.deepEqual(await client.query('contacts'), [])

@@ -152,16 +152,16 @@ test('the successor of a blocked contact is blocked, and a flood of statements c
   await host.contacts.setTrust('alice', 'blocked')
   await tell(on(alice, next), await said(alice.signer, next, alice))
   assert.equal((await network.client.evaluateTrust(next.agentId, alice.machine.machineId)).decision, 'reject_blocked')
-  const stranger = newParty()
+  const unlistedPeer = newParty()
   const keys = Array.from({ length: MAX_SUCCESSIONS + 1 }, newSigner)
   const flood = await Promise.all(
-    keys.map(async (key, at) => said(keys[at + 1] ?? key, at === keys.length - 1 ? stranger.signer : key, stranger)),
+    keys.map(async (key, at) => said(keys[at + 1] ?? key, at === keys.length - 1 ? unlistedPeer.signer : key, unlistedPeer)),
   )
   const files = await readFile(join(host.dir, 'contacts.json'), 'utf8')
-  const { link } = await tell(stranger, ...flood)
+  const { link } = await tell(unlistedPeer, ...flood)
   const asSent = flood.slice(0, MAX_SUCCESSIONS).reduce((sum, { length }) => sum + length + 8, 0)
   assert.ok(flood.every(({ length }) => length < MAX_CARD_BYTES) && asSent < MAX_FRAME_DATA - 1024, 'one list holds them')
   // The statement now names a contact, on the same link.
-  await network.client.revocations(link.number, [await said(next, stranger.signer, stranger)])
+  await network.client.revocations(link.number, [await said(next, unlistedPeer.signer, unlistedPeer)])
   assert.equal(await readFile(join(host.dir, 'contacts.json'), 'utf8'), files)
 })

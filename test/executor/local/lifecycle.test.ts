@@ -112,14 +112,14 @@ test('runs on a target that wait, run, are denied or are lost have events with t
     approvals_given: 0,
     reason: 'ask',
   } as const
-  const stories: Readonly<Record<string, readonly unknown[]>> = {
+  const partsOf: Readonly<Record<string, readonly unknown[]>> = {
     good: [waiting, waiting, { type: 'started', ...ids, pid: 1 }, { type: 'stdout', data: Buffer.from('out') }, exit],
     no: [{ ...exit, code: null, denial_reason: 'argv_not_allowed' }],
     lost: [{ type: 'started', ...ids, pid: 1 }],
   }
   const targets = {
     async *run({ argv }: { argv: readonly string[] }): AsyncGenerator<RunPart> {
-      yield* stories[argv[0]!] as RunPart[]
+      yield* partsOf[argv[0]!] as RunPart[]
     },
     openTerminal: () => assert.fail(),
     cancel: async () => undefined,

@@ -16,7 +16,7 @@ const sharing = new TimeSlicer({ clock: systemClock })
 const GROUP = { containment: 'group', leaf: null, mark: null, sharing, onStuck: () => undefined } as const
 
 /** A process tree like that of a program that changed its user, so that the kernel refuses signals to it. */
-class DeafCell extends ProcessTree {
+class DeafTree extends ProcessTree {
   override signal(): void {}
   override get refusesSignals(): boolean {
     return true
@@ -24,7 +24,7 @@ class DeafCell extends ProcessTree {
 }
 
 /** Process trees that are all created by `make`. */
-const cellsOf = async (make: () => ProcessTree): Promise<ProcessTrees> => {
+const treesOf = async (make: () => ProcessTree): Promise<ProcessTrees> => {
   const trees = await groupCells()
   trees.open = () => ({ kind: 'open', tree: make(), inNamespace: false })
   return trees
@@ -45,7 +45,7 @@ test('a program that cannot be killed occupies its concurrency slot until it is 
   const { host, link } = await ExecutorHost.linked(t, {
     scripts: { waits: 'echo up; exec sleep 1000', hello: 'echo hi' },
     keys: 'max_concurrent_per_agent = 1\nmax_concurrent_total = 1',
-    trees: await cellsOf(() => new DeafCell(GROUP)),
+    trees: await treesOf(() => new DeafTree(GROUP)),
   })
   const run = await link.ask([host.program('waits')])
   const { pid } = await run.frame('started')
@@ -69,7 +69,7 @@ test('a program that cannot be killed also keeps the place of its session', asyn
   const host = await LocalHost.start(t, {
     scripts: { waits: 'echo $$; exec sleep 1000' },
     amend: (policy) => ({ ...policy, limits: { ...policy.limits, max_concurrent_sessions: 1 } }),
-    trees: await cellsOf(() => new DeafCell(GROUP)),
+    trees: await treesOf(() => new DeafTree(GROUP)),
   })
   const session = await host.open()
   const run = await host.run(session, [host.program('waits')])
@@ -85,7 +85,7 @@ test('a program that cannot be killed also keeps the place of its session', asyn
 test('the run of a program that cannot be killed ends after a SIGKILL of a REXD client', async (t) => {
   const host = await LocalHost.start(t, {
     scripts: { waits: 'echo $$; exec sleep 1000' },
-    trees: await cellsOf(() => new DeafCell(GROUP)),
+    trees: await treesOf(() => new DeafTree(GROUP)),
   })
   const run = await host.run(await host.open(), [host.program('waits')])
   const pid = Number((await run.printed(/\d+\n/)).trim())
@@ -99,7 +99,7 @@ test('a program that was killed because its limits could not be set is in the au
   const confine = (): never => {
     throw new Error('no limits today')
   }
-  const trees = await cellsOf(() => new ProcessTree({ ...GROUP, leaf: leafOf({ confine }) }))
+  const trees = await treesOf(() => new ProcessTree({ ...GROUP, leaf: leafOf({ confine }) }))
   const { host, link } = await ExecutorHost.linked(t, { scripts: { waits: 'exec sleep 1000' }, trees })
   const run = await link.ask([host.program('waits')])
   assert.equal(await run.denial(), 'spawn_failed')

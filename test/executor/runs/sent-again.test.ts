@@ -165,12 +165,12 @@ test('an unlisted peer gets no answer, and another pair learns nothing about non
   await host.befriend(peer)
   await host.befriend(friend)
   const network = await host.connect()
-  const [link, theirs, strangers] = [await network.link(peer), await network.link(friend), await network.link(newParty())]
+  const [link, theirs, unlistedPeers] = [await network.link(peer), await network.link(friend), await network.link(newParty())]
   const copy = await copyOf(host, link)
   assert.equal(await unseen(await resume(theirs, copy)), false)
-  assert.equal(await unseen(await resume(strangers, copy)), null)
-  const own = await copyOf(host, strangers)
-  assert.equal(await unseen(await resume(strangers, own)), null)
+  assert.equal(await unseen(await resume(unlistedPeers, copy)), null)
+  const own = await copyOf(host, unlistedPeers)
+  assert.equal(await unseen(await resume(unlistedPeers, own)), null)
   assert.equal((await deliver(link, copy).exit()).code, 0)
 })
 
@@ -223,7 +223,7 @@ test('void nonces are remembered within limits, for the newest pairs and the new
     nonces.forget(`pair ${count}`, true)
   }
   assert.deepEqual([nonces.void('pair 0', oldest!), nonces.void('pair 1', many.at(-1)!)], [false, true])
-  const [strangers] = nonces.mint('stranger', 1)
+  const [unlistedPeers] = nonces.mint('stranger', 1)
   nonces.forget('stranger', false)
-  assert.equal(nonces.void('stranger', strangers!), false)
+  assert.equal(nonces.void('stranger', unlistedPeers!), false)
 })
