@@ -14,13 +14,16 @@ const ALLOWLIST = { security: 'allowlist' } as const
 
 const touch = (file: string): { command: string; args: string[] } => ({ command: 'touch', args: [file] })
 
-/** A connection to the desk by whoever holds this key, written from the text of the protocol. Answers the bodies that come until it is closed. */
+/**
+ * Connects to the approval service with this key, as a minimal client of the documented protocol. Returns the bodies that arrive until the
+ * connection is closed.
+ */
 const connectAs = async (desk: DeskProcess, role: 'engine' | 'human', key: Uint8Array, bodies: readonly object[]): Promise<string[]> => {
   const socket = connect(desk.paths.approvalsSocket)
   socket.on('error', () => undefined)
   const answers: string[] = []
   const lines = createInterface({ input: socket })
-  // What the socket fails with comes here too.
+  // The iterator also reports an error of the socket.
   lines.on('error', () => undefined)
   let nonce: string | null = null
   lines.on('line', (line) => {
@@ -35,7 +38,7 @@ const connectAs = async (desk: DeskProcess, role: 'engine' | 'human', key: Uint8
     }
     return 0
   })
-  // A desk that is sent more than it reads resets the connection.
+  // The approval service resets a connection that sends more than it reads.
   await new Promise<void>((resolve) => socket.once('close', () => resolve()))
   return answers
 }
@@ -45,7 +48,7 @@ const socketToken = async ({ paths }: DeskProcess): Promise<Buffer> => {
   return Buffer.from(socket.token, 'base64')
 }
 
-test('who has the token of engines asks, and decides nothing: neither in its own role nor as a human', async (t) => {
+test('a client with the token of engines can ask but not decide, in either role', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
   const agent = await askingMcp(t, desk)
@@ -63,7 +66,7 @@ test('who has the token of engines asks, and decides nothing: neither in its own
   assert.equal((await running).success, false)
 })
 
-test('a call that says of itself that it is approved, elevated or of another kind is refused or cut, and no label is believed', async (t) => {
+test('a call that claims to be approved, elevated or of another kind is refused or limited to the configuration', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('operator', { security: 'full', ask: 'off' })
   const agent = await askingMcp(t, desk)
@@ -72,13 +75,13 @@ test('a call that says of itself that it is approved, elevated or of another kin
     const { isError, content } = await agent.ask('exec_status', { ...touch(file), ...claim })
     assert.equal(isError, true, JSON.stringify(content))
   }
-  // Wider than what is configured: cut to it, and then it is denied, since the store allows this agent nothing.
+  // A mode wider than the configuration is cut to it. The store allows this agent no command, so the call is then denied.
   const wide = await agent.run('exec_status', { ...touch(file), security: 'full', ask: 'off' })
   assert.equal(wide.success, false)
   assert.ok(!existsSync(file))
 })
 
-test('an agent with tools for files reaches neither the store, nor the socket, nor the key of the operator', async (t) => {
+test('the file tools of an AI agent cannot reach the approval store, the operator key or its own configuration', async (t) => {
   const desk = await startDesk(t)
   const agent = await askingMcp(t, desk, { security: 'allow_write = true' })
   const before = await readFile(desk.paths.approvals, 'utf8')
@@ -92,7 +95,7 @@ test('an agent with tools for files reaches neither the store, nor the socket, n
     assert.equal((await stat(path)).mode & 0o077, 0, path)
 })
 
-test('a script that is edited after it was shown is another permit: what was allowed does not run', async (t) => {
+test('a script that changes after it was shown needs a new permit, so the approved call does not run it', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
   const agent = await askingMcp(t, desk)
@@ -110,7 +113,7 @@ test('a script that is edited after it was shown is another permit: what was all
   assert.ok(!existsSync(file))
 })
 
-test('a directory that leads elsewhere after it was shown is another permit', async (t) => {
+test('a working directory that points elsewhere after it was shown needs a new permit', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
   const agent = await askingMcp(t, desk)
@@ -130,7 +133,7 @@ test('a directory that leads elsewhere after it was shown is another permit', as
   assert.equal(result.denial_reason, result.success ? null : 'approval_mismatch')
 })
 
-test('a program that is replaced after it was shown is another permit', async (t) => {
+test('a program that is replaced after it was shown needs a new permit', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
   const agent = await askingMcp(t, desk)
@@ -148,7 +151,7 @@ test('a program that is replaced after it was shown is another permit', async (t
   assert.ok(!existsSync(file))
 })
 
-test('what nobody can read whole is refused at once, and is shown to nobody in part', async (t) => {
+test('a command that is too long to show whole is refused at once, and no approver sees a part of it', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
   const agent = await askingMcp(t, desk)
@@ -158,7 +161,7 @@ test('what nobody can read whole is refused at once, and is shown to nobody in p
   assert.ok(!human.news.some(({ type }) => type === 'question'))
 })
 
-test('B9: however deep it is wrapped, spelled or linked, what always asks asks: one more wrapper than somebody counted is none', async (t) => {
+test('B9: an always-ask command is asked about under any number of wrappers, in any spelling and through links', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', { security: 'full', ask: 'off' })
   const more = '[[tools.exec.always_ask]]\nargv = ["touch", "<ANY...>"]\nreason = "it leaves a file"\n'
@@ -187,7 +190,7 @@ test('B9: however deep it is wrapped, spelled or linked, what always asks asks: 
   assert.ok(!existsSync(file))
 })
 
-test('B13: what is bound and shown is the argv that runs, token by token: no two that read alike have one permit', async (t) => {
+test('B13: the approver sees the exact argv that runs, and argvs that look alike have different permits', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
   const agent = await askingMcp(t, desk)
@@ -205,7 +208,7 @@ test('B13: what is bound and shown is the argv that runs, token by token: no two
   assert.equal(permits.size, alike.length)
 })
 
-test('B14: a variable of another value is another permit, and a value that the requester did not set is not shown', async (t) => {
+test('B14: another value of a variable needs another permit, and values that the requester did not set are hidden', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
   const first = await askingMcp(t, desk, { security: 'pass_env = ["CI_MODE"]', env: { CI_MODE: 'harmless-value' } })

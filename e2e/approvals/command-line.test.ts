@@ -9,7 +9,7 @@ import { until } from '../../test/support/mesh-of-daemons.ts'
 import { questionOf } from '../../test/support/approval-request.ts'
 import { typedCli } from '../../test/support/typed-cli.ts'
 
-// The command line at a real desk, which an engine asks over its socket.
+// The command line with a real approval service. An engine sends approval requests over its socket.
 
 const ask = (place: DeskPlaceHandle, changed: Partial<ApprovalRequest> = {}) =>
   place.engine('x0x mcp').ask(questionOf(changed), new AbortController().signal, () => undefined)
@@ -19,14 +19,14 @@ const cliOf =
   async (...argv: string[]) =>
     runCli(['--data-dir', paths.dir, ...argv])
 
-/** A question is only held where somebody watches. */
+/** The approval service holds a request only while an approval client is connected. */
 const pendingId = async (place: DeskPlaceHandle): Promise<string> =>
   until('a question', async () => {
     const { stdout } = await cliOf(place)('--json', 'approvals', 'pending')
     return (JSON.parse(stdout) as { questions: { question_id: string }[] }).questions[0]?.question_id ?? null
   })
 
-test('what an engine asks is shown, allowed once, and told to it; what was decided is in the history', async (t) => {
+test('the command line shows a request and allows it once, the engine gets the answer, and the history has it', async (t) => {
   const place = await deskPlace(t)
   await (await place.human('watching')).subscribe(() => undefined)
   const cli = cliOf(place)
@@ -41,7 +41,7 @@ test('what an engine asks is shown, allowed once, and told to it; what was decid
   assert.match(stdout, new RegExp(`question +${id} .* git push origin\n[^]*approval +${id} +allowed +human:x0x approvals`))
 })
 
-test('O7: modes are set for a session, shown, taken back by off, and stored only when they are saved', async (t) => {
+test('O7: modes are set for a session, shown, removed by off, and stored only after a save', async (t) => {
   const place = await deskPlace(t)
   const cli = cliOf(place)
   const mode = async (...argv: string[]): Promise<string> => {
@@ -64,14 +64,14 @@ test('O7: modes are set for a session, shown, taken back by off, and stored only
   assert.equal(await mode('show'), 'reviewer: as configured')
   await mode('set', 'ask=always')
   await mode('save')
-  // What is saved later stands beside what was: nothing that narrows is lost by it.
+  // A later save adds to the stored entry and does not drop what narrows it.
   await mode('off')
   await mode('set', 'security=allowlist')
   await mode('save')
   await place.restart()
   assert.equal(await place.engine().override('reviewer', 'reviewer'), null)
   assert.deepEqual((await place.store())['agents']['reviewer'], { security: 'allowlist', ask: 'always' })
-  // What is set for one session, or for all of an agent, is listed, shown beside what is saved, and taken back.
+  // A mode for one session or for all sessions of an agent is listed next to the saved mode, and can be removed.
   await mode('/elevated', 'full')
   await cli('exec-mode', 'set', 'ask=off', '--session', 's_1')
   const { stdout: listed } = await cli('exec-mode', 'list')
@@ -90,7 +90,7 @@ test('O7: modes are set for a session, shown, taken back by off, and stored only
   ])
   await cli('exec-mode', 'off', '--session', 's_1')
   await mode('/elevated', 'off')
-  // A host has no place in the store, so it is said that it is not saved.
+  // The store has no field for a host, so the command reports that the host is not saved.
   await mode('set', 'host=gateway', 'ask=always')
   assert.match((await cli('exec-mode', 'save', '--agent', 'reviewer')).stderr, /host and node are not saved/)
   await mode('off', '--saved')
@@ -99,7 +99,7 @@ test('O7: modes are set for a session, shown, taken back by off, and stored only
   assert.equal(await place.engine().override('s_1', 'reviewer'), null)
 })
 
-test('O8: the store has the specified shape, begins with the safest, and is for its user alone', async (t) => {
+test('O8: a new store has the documented format and the safest settings, and only its user can read it', async (t) => {
   const place = await deskPlace(t, { security: 'deny' })
   const store = await place.store()
   assert.deepEqual(Object.keys(store).slice(0, 4), ['version', 'socket', 'defaults', 'agents'])
@@ -119,7 +119,7 @@ test('O8: the store has the specified shape, begins with the safest, and is for 
   assert.ok(!(await readFile(place.paths.approvalsJournal, 'utf8')).includes(store['socket'].token))
 })
 
-test('a window at a terminal decides what a real desk asks, and its end is nobody any more', async (t) => {
+test('an approval client at a terminal decides a request, and after its end no approver is connected', async (t) => {
   const place = await deskPlace(t)
   const cli = typedCli(['--data-dir', place.paths.dir, 'approvals', 'watch'])
   await cli.until(/no open requests/)

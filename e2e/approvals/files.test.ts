@@ -8,7 +8,7 @@ import { MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemo
 import { linkOf, startUi } from '../../test/support/ui-program.ts'
 import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from '../page/browser.ts'
 
-// A person decides about each file that a peer copies: real daemons and the real command line.
+// An approver decides about each file that a peer copies. Uses real daemons and the real command line.
 
 let mesh: MeshOfDaemons
 let alice: TestDaemon
@@ -50,7 +50,7 @@ const copy = (...words: readonly string[]) => alice.startCli(['cp', ...words])
 
 const WAITING = /waiting for approval: an approver of bob; \d:\d\d left, Ctrl-C withdraws it\n/
 
-test('a person sees each file before it is written, and allows or denies it', async () => {
+test('an approver sees each file before it is written, and allows or denies it', async () => {
   const human = await WatchingHuman.at(bob)
   await writeFile(join(here, 'app.tar'), 'new')
   const path = join(there, 'app.tar')
@@ -79,7 +79,7 @@ test('a person sees each file before it is written, and allows or denies it', as
   human.close()
 })
 
-test('a download is one question for each version of a file', async () => {
+test('a download needs one approval for each version of a file', async () => {
   const human = await WatchingHuman.at(bob)
   await writeFile(join(there, 'log'), 'text')
   const first = copy(`bob:${there}/log`, here)
@@ -101,7 +101,7 @@ test('a download is one question for each version of a file', async () => {
   human.close()
 })
 
-test('without an approval client every file is denied, and the old one stays', async () => {
+test('without an approval client every file is denied, and the old file stays', async () => {
   await writeFile(join(here, 'file'), 'new')
   await writeFile(join(there, 'file'), 'old')
   const up = await copy(join(here, 'file'), `bob:${there}/`).finished
@@ -112,7 +112,7 @@ test('without an approval client every file is denied, and the old one stays', a
   assert.deepEqual([await readFile(join(there, 'file'), 'utf8'), await readdir(here)], ['old', ['file']])
 })
 
-test('Ctrl-C withdraws the question', async () => {
+test('Ctrl-C withdraws the approval request', async () => {
   const human = await WatchingHuman.at(bob)
   await writeFile(join(here, 'file'), 'new')
   await writeFile(join(there, 'file'), 'old')
@@ -132,7 +132,7 @@ test('Ctrl-C withdraws the question', async () => {
   human.close()
 })
 
-test('of a recursive copy each file and directory is decided alone, and the others go on', async () => {
+test('each file and directory of a recursive copy is decided alone, and a denial does not stop the others', async () => {
   const human = await WatchingHuman.at(bob)
   await mkdir(join(here, 'site/denied'), { recursive: true })
   await mkdir(join(here, 'site/allowed'), { recursive: true })
@@ -140,7 +140,7 @@ test('of a recursive copy each file and directory is decided alone, and the othe
   const run = copy('-r', join(here, 'site'), `bob:${there}/`)
   const denied = ['site/b', 'site/denied'].map((name) => join(there, name))
   const seen: string[] = []
-  // Two directories, and the three files outside of the denied one.
+  // Two directories, and the three files outside the denied directory.
   while (seen.length < 5) {
     const pending = await human.next()
     const path = pending.question.file?.path ?? ''
@@ -154,7 +154,7 @@ test('of a recursive copy each file and directory is decided alone, and the othe
   human.close()
 })
 
-test('a file that is changed while the question waits is not sent', async () => {
+test('a file that changes while the approval request waits is not sent', async () => {
   const human = await WatchingHuman.at(bob)
   await writeFile(join(there, 'file'), 'public')
   const run = copy(`bob:${there}/file`, here)
@@ -168,7 +168,7 @@ test('a file that is changed while the question waits is not sent', async () => 
   human.close()
 })
 
-test('a fan-out reports who waits, and the hosts that denied', async () => {
+test('a fan-out reports which hosts wait for approval and which denied', async () => {
   const human = await WatchingHuman.at(bob)
   await writeFile(join(here, 'file'), 'new')
   const run = copy(join(here, 'file'), `bob:${there}/`, '--canary', '1')
@@ -180,7 +180,7 @@ test('a fan-out reports who waits, and the hosts that denied', async () => {
   human.close()
 })
 
-test('the approvers of the entry decide about its files too, and see the same sentence', async () => {
+test('the approvers of an ACL entry decide about its files too, and see the same sentence', async () => {
   const human = await WatchingHuman.at(charlie)
   await writeFile(join(here, 'file'), 'new')
   const path = join(mesh.root, 'agents/file')
@@ -196,7 +196,7 @@ test('the approvers of the entry decide about its files too, and see the same se
   human.close()
 })
 
-test(`the page shows a file as one sentence, and allows it${WITHOUT_BROWSER}`, { skip: skipsBrowser }, async (t) => {
+test(`the page shows a file as one sentence, and can allow it${WITHOUT_BROWSER}`, { skip: skipsBrowser }, async (t) => {
   const name = 'a\u202eb.tar'
   await writeFile(join(here, name), 'new')
   const { page } = await openPage(t)

@@ -11,7 +11,7 @@ import { WatchingHuman } from '../../test/support/mesh-approvals.ts'
 import { MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import { patient } from '../../test/support/wait-limits.ts'
 
-// A host asks its human, and other agents, before it runs what a peer asks for: three real daemons and the real command line.
+// A target asks its own approver and other agents before it runs a command of a peer. Uses three real daemons and the real command line.
 
 let mesh: MeshOfDaemons
 let alice: TestDaemon
@@ -67,12 +67,12 @@ const text = ({ stdout_b64 }: Result): string => Buffer.from(stdout_b64, 'base64
 const denialsOf = async (daemon: TestDaemon): Promise<string[]> =>
   (await daemon.journal()).filter(({ event }) => event === 'denial').map(({ detail }) => String(detail))
 
-test('what an entry lists without asking runs at once, and nobody is asked', async () => {
+test('a command of an ACL entry without approval runs at once, and no approver is asked', async () => {
   const result = await ask('echo', 'free')
   assert.deepEqual([text(result), result.waited_ms], ['free\n', undefined])
 })
 
-test('the human of the target sees the request whole, allows it once, and it runs; the next is asked anew', async () => {
+test('the approver of the target sees the whole request and allows it once, and the next run needs approval again', async () => {
   const human = await WatchingHuman.at(bob)
   const run = alice.startCli(['exec', 'bob', '--', 'echo', 'asked'])
   const pending = await human.next()
@@ -95,7 +95,7 @@ test('the human of the target sees the request whole, allows it once, and it run
   human.close()
 })
 
-test('nobody watches: denied within two seconds', async () => {
+test('without an approval client the target denies the request at once', async () => {
   const began = performance.now()
   const result = await ask('echo', 'asked')
   assert.equal(result.denial_reason, 'approval_unavailable')
@@ -103,7 +103,7 @@ test('nobody watches: denied within two seconds', async () => {
   assert.ok((await denialsOf(bob)).some((detail) => detail.includes('no approver is connected')))
 })
 
-test('a requester that is killed takes its question with it', async () => {
+test('killing the requester withdraws its approval request', async () => {
   const human = await WatchingHuman.at(bob)
   const run = alice.startCli(['exec', 'bob', '--', 'echo', 'asked'])
   await human.next()
@@ -113,7 +113,7 @@ test('a requester that is killed takes its question with it', async () => {
   human.close()
 })
 
-test('a script that changes between the question and the approval does not run', async () => {
+test('a script that changes between the approval request and the approval does not run', async () => {
   const human = await WatchingHuman.at(bob)
   const run = ask(script)
   const pending = await human.next()
@@ -125,7 +125,7 @@ test('a script that changes between the question and the approval does not run',
   human.close()
 })
 
-test('the approval of another agent is required: missing it is denied, given it runs', async () => {
+test('a command that also needs the approval of another agent runs only if both allow it', async () => {
   const [ofBob, ofCharlie] = [await WatchingHuman.at(bob, 'bob'), await WatchingHuman.at(charlie, 'charlie')]
   const refused = ask('echo', 'both')
   const [here, there] = [await ofBob.next(), await ofCharlie.next()]
@@ -152,13 +152,13 @@ test('the approval of another agent is required: missing it is denied, given it 
 })
 
 test(
-  `the same in browsers: bob's human approves, charlie's co-approval is missing, then given; what was changed does not run${WITHOUT_BROWSER}`,
+  `in browsers, a command runs only with the approvals of bob and charlie, and a changed script does not run${WITHOUT_BROWSER}`,
   {
     skip: skipsBrowser,
   },
   async (t) => {
     const pageOf = async ({ dir }: TestDaemon): Promise<Page> => {
-      // A tab that is not in front is slow.
+      // A browser slows down a tab in the background.
       const { page } = await openPage(t)
       const ui = startUi(t, ['--data-dir', dir, '--json'])
       await page.goto(linkOf(await ui.next()).url)
@@ -175,7 +175,7 @@ test(
       await waiting(page).waitFor({ state: 'detached' })
     }
 
-    // Both are asked; bob's human has allowed it, and it waits on until charlie's has.
+    // Both approvers are asked. After the approver of bob allows the command, it still waits for the approver of charlie.
     const run = alice.startCli(['exec', 'bob', '--', 'echo', 'both'])
     await waiting(ofBob).getByText(`1 of these agents: ${charlie.agentId}`).waitFor()
     await waiting(ofBob).getByText(`A request signed by this agent's key, over a link that proved machine ${alice.machineId}.`).waitFor()
@@ -186,13 +186,13 @@ test(
     const { status, stdout } = await run.finished
     assert.deepEqual([status, stdout.toString()], [0, 'both\n'])
 
-    // Missing: charlie refuses.
+    // Charlie refuses.
     const refused = ask('echo', 'both')
     await press(ofBob, 'Allow once')
     await press(ofCharlie, 'Deny')
     assert.equal((await refused).denial_reason, 'approval_denied')
 
-    // What runs is what was approved: the script is another one when the answer comes, and so is the digest of an answer.
+    // The script changes before the answer arrives, so the hash of the answer no longer matches.
     const changed = ask(script)
     await waiting(ofBob).waitFor()
     await writeFile(script, `#!/bin/sh\necho changed ${process.pid}\n`)
@@ -214,7 +214,7 @@ test(
     await press(ofBob, 'Deny')
     assert.equal((await asked).denial_reason, 'approval_denied')
 
-    // What it wrote is seen by the human of the host where it runs.
+    // The approver of the target sees the output of the run.
     const seen = alice.startCli(['exec', 'bob', '--stdin-file', '-', '--', 'cat'], { stdin: Buffer.from('what came by the mesh\n') })
     await press(ofBob, 'Allow once')
     await seen.finished
@@ -225,7 +225,7 @@ test(
   },
 )
 
-test('an entry that names approvers alone asks no human of the target; a refusal of its human there is none of its business', async () => {
+test('an ACL entry that names only other approvers does not ask an approver of the target', async () => {
   const [ofBob, ofCharlie] = [await WatchingHuman.at(bob, 'bob'), await WatchingHuman.at(charlie, 'charlie')]
   const run = ask('echo', 'agents')
   await ofCharlie.decide(await ofCharlie.next(), 'allow_once')
@@ -234,7 +234,7 @@ test('an entry that names approvers alone asks no human of the target; a refusal
   for (const human of [ofBob, ofCharlie]) human.close()
 })
 
-test('a run that is taken back is taken back from its approvers', async () => {
+test('if the requester cancels a run, its approval requests are withdrawn', async () => {
   const ofCharlie = await WatchingHuman.at(charlie, 'charlie')
   const run = alice.startCli(['exec', 'bob', '--', 'echo', 'agents'])
   await ofCharlie.next()
@@ -244,7 +244,7 @@ test('a run that is taken back is taken back from its approvers', async () => {
   ofCharlie.close()
 })
 
-test('a daemon that is killed while it asks runs nothing, the requester is told, and its next desk closes the question', async () => {
+test('a daemon that is killed while it asks runs no command, and its next start closes the request', async () => {
   const human = await WatchingHuman.at(bob)
   const run = alice.cli(['exec', 'bob', '--', 'echo', 'asked'])
   const { question_id } = await human.next()

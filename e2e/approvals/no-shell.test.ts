@@ -5,12 +5,12 @@ import { test } from 'node:test'
 
 import { startMcp } from '../../test/support/mcp-server.ts'
 
-/** What a shell, or whatever else reads text as orders, would act on. */
+/** Texts that a shell, or another program that interprets text, would act on. */
 const ORDERS: Readonly<Record<string, readonly string[]>> = {
   'B1: substitutions in double quotes': ['"$(touch made)"', '"`touch made`"', '$(touch made)'],
-  'B2: a substitution whose dollar and parenthesis a line continuation parts': ['"$\\\n(touch made)"', '$\\\n(touch made)'],
-  'B3: a heredoc without quotes': ['<<EOF\n$(touch made)\nEOF\n', 'cat <<EOF\n$HOME\nEOF'],
-  'B4: later parts of a pipe, a list, a background job': [
+  'B2: substitutions that a line continuation splits': ['"$\\\n(touch made)"', '$\\\n(touch made)'],
+  'B3: heredocs without quotes': ['<<EOF\n$(touch made)\nEOF\n', 'cat <<EOF\n$HOME\nEOF'],
+  'B4: later parts of pipes, lists and background jobs': [
     'x | touch made',
     'x; touch made',
     'x && touch made',
@@ -18,11 +18,11 @@ const ORDERS: Readonly<Record<string, readonly string[]>> = {
     'x\ntouch made',
   ],
   'B5: what cmd.exe acts on': ['x & touch made', '%PATH%', '^& touch made', '!x!'],
-  'B6: globs, variables and homes': ['*', '~', '$HOME', '${HOME}', '{a,b}', '?', '[a-z]*'],
+  'B6: globs, variables and home directories': ['*', '~', '$HOME', '${HOME}', '{a,b}', '?', '[a-z]*'],
 }
 
 for (const [what, orders] of Object.entries(ORDERS))
-  test(`${what}: it reaches the program as it is, and nothing of it is run or replaced`, async (t) => {
+  test(`${what} reach the program unchanged, and no part of them is run or expanded`, async (t) => {
     const agent = await startMcp(t)
     await writeFile(join(agent.root, 'a'), '')
     const { stdout } = await agent.run('exec_capture', { command: 'printf', args: ['<%s>', ...orders] })

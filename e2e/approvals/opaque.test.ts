@@ -6,7 +6,7 @@ import { test } from 'node:test'
 
 import { askingMcp, startDesk, type DeskProcess } from '../../test/support/approvals-place.ts'
 
-// Programs that run other programs, by whatever they read commands from.
+// Programs that run other programs, whatever the source of the commands.
 
 const HOUR = 3_600_000
 
@@ -16,7 +16,7 @@ const writeStore = async ({ paths }: DeskProcess, row: object): Promise<void> =>
   await writeFile(paths.approvals, JSON.stringify(store))
 }
 
-/** Ways to run a program that nobody has allowed: each makes the file `made` of the directory, where it may. */
+/** Ways to run a program that is not allowed. Each would create the file `made` in the directory. */
 const waysIn = async (root: string): Promise<[string, string[], string?][]> => {
   const made = join(root, 'made')
   await mkdir(join(root, 'd'))
@@ -60,7 +60,7 @@ const waysIn = async (root: string): Promise<[string, string[], string?][]> => {
 
 for (const [what, row, modes, more] of [
   [
-    'an allowlist of a release before',
+    'an allowlist of an earlier release',
     {
       security: 'allowlist',
       ask: 'off',
@@ -75,13 +75,13 @@ for (const [what, row, modes, more] of [
     '',
   ],
   [
-    'a list that always asks, where all else is allowed,',
+    'an always-ask list, with all other commands allowed,',
     { security: 'full', ask: 'off', allowlist: [{ pattern: '/usr/bin/make', opaque: true }] },
     { security: 'full', ask: 'off' },
     '[[tools.exec.always_ask]]\nargv = ["touch", "<ANY...>"]\nreason = "it makes files"\n',
   ],
 ] as const)
-  test(`${what} lets no program run another: by a script, a Makefile, an option, stdin, a copy or a wrapper`, async (t) => {
+  test(`${what} lets no program run another through a script, a Makefile, an option, stdin, a copy or a wrapper`, async (t) => {
     const desk = await startDesk(t)
     await writeStore(desk, row)
     const agent = await askingMcp(t, desk, { modes, more })
@@ -99,11 +99,11 @@ for (const [what, row, modes, more] of [
       assert.ok(!existsSync(made), words)
       await rm(made, { force: true })
     }
-    // What says all that it does is not asked about where all else is allowed.
+    // A transparent program runs without approval if all other commands are allowed.
     assert.equal((await agent.run('exec_status', { command: 'ls', args: ['-l'] })).success, modes.security === 'full')
   })
 
-test('a grant of an opaque command, where a list always asks, is offered with a warning, allows exactly that, and ends within a day', async (t) => {
+test('with an always-ask list, a grant of an opaque command has a warning, covers one command and expires within a day', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', { security: 'full', ask: 'off' })
   const more = '[[tools.exec.always_ask]]\nargv = ["touch", "<ANY...>"]\nreason = "it makes files"\n'
@@ -123,7 +123,7 @@ test('a grant of an opaque command, where a list always asks, is offered with a 
   const [grant] = await human.desk.grants()
   assert.equal((grant?.expires_at_ms ?? 0) - (grant?.created_at_ms ?? 0), 8 * HOUR)
   assert.equal((await make()).success, true)
-  // Other words are another command, and what a rule has is asked about each time.
+  // Other arguments make another command, and a command of the always-ask list is asked about each time.
   const other = make('-s')
   await human.decide(await human.question(), 'deny')
   assert.equal((await other).success, false)

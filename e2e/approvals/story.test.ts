@@ -6,13 +6,13 @@ import { test, type TestContext } from 'node:test'
 import { askingMcp, startDesk } from '../../test/support/approvals-place.ts'
 import { patient } from '../../test/support/wait-limits.ts'
 
-/** What is promised of the shortest of all ways: nobody is there. */
+/** Time within which an agent is denied if no approver is connected. */
 const NOBODY_MS = 2_000
 const ALLOWLIST = { security: 'allowlist' } as const
 
 const touch = (file: string): { command: string; args: string[] } => ({ command: 'touch', args: [file] })
 
-/** An agent that is asked about, and a human who looks. */
+/** An agent whose commands need approval, and a connected approver. */
 const askedOf = async (t: TestContext) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
@@ -21,7 +21,7 @@ const askedOf = async (t: TestContext) => {
   return { desk, agent, human }
 }
 
-test('an agent asks, a human sees the whole of it, allows it once, and it runs once', async (t) => {
+test('an agent asks, an approver sees the whole command and allows it once, and it runs once', async (t) => {
   const { agent, human } = await askedOf(t)
   const file = join(agent.root, 'a b')
   const running = agent.run('exec_status', touch(file))
@@ -36,14 +36,14 @@ test('an agent asks, a human sees the whole of it, allows it once, and it runs o
   await human.decide(asked, 'allow_once')
   assert.equal((await running).success, true)
   assert.ok(existsSync(file))
-  // Once is once.
+  // The approval covers one run only.
   const again = agent.run('exec_status', touch(join(agent.root, 'c')))
   await human.decide(await human.question(), 'deny')
   assert.equal((await again).success, false)
   assert.ok(!existsSync(join(agent.root, 'c')))
 })
 
-test('always is for exactly this command: it runs unasked until it is revoked, and with one argument more it is asked about', async (t) => {
+test('an allow_always grant covers exactly one command until it is revoked, and one more argument is asked about', async (t) => {
   const { agent, human } = await askedOf(t)
   const one = touch(join(agent.root, 'one'))
   const running = agent.run('exec_status', one)
@@ -61,7 +61,7 @@ test('always is for exactly this command: it runs unasked until it is revoked, a
   assert.equal((await after).success, false)
 })
 
-test('where nobody watches, nothing runs, and the agent knows within two seconds', async (t) => {
+test('without an approval client nothing runs, and the agent gets a denial within two seconds', async (t) => {
   const desk = await startDesk(t)
   await desk.modes('reviewer', ALLOWLIST)
   const agent = await askingMcp(t, desk)
@@ -72,7 +72,7 @@ test('where nobody watches, nothing runs, and the agent knows within two seconds
   assert.ok(!existsSync(join(agent.root, 'x')))
 })
 
-test('where the last window closes while a question waits, nothing runs', async (t) => {
+test('if the last approval client closes while a request waits, the command does not run', async (t) => {
   const { agent, human } = await askedOf(t)
   const running = agent.run('exec_status', touch(join(agent.root, 'x')))
   await human.question()
@@ -81,7 +81,7 @@ test('where the last window closes while a question waits, nothing runs', async 
   assert.ok(!existsSync(join(agent.root, 'x')))
 })
 
-test('a desk that is killed while a question waits, and one that was never there, allow nothing and say what to start', async (t) => {
+test('an approval service that is killed or not running allows nothing, and the denial names the command to start it', async (t) => {
   const { desk, agent, human } = await askedOf(t)
   const running = agent.run('exec_status', touch(join(agent.root, 'x')))
   await human.question()
