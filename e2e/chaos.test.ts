@@ -22,18 +22,18 @@ import { Mayhem, TROUBLES } from './chaos/mayhem.ts'
 import { Requests } from './chaos/requests.ts'
 import { World } from './chaos/world.ts'
 
-// Random runs of three requesters on one responder, while whatever can die, hang or be cut off does so.
-// CHAOS_SEED repeats the decisions of a run, CHAOS_SECONDS makes it longer.
+// Random runs of three requesters on one target, while processes are killed and stopped and paths are cut. CHAOS_SEED repeats the decisions
+// of a run, and CHAOS_SECONDS sets its length.
 
 const SEED = Number(process.env['CHAOS_SEED'] ?? randomInt(2 ** 31))
 const SECONDS = Number(process.env['CHAOS_SECONDS'] ?? longOrShort(40, 20))
-/** One more than the slots that each has. */
+/** One more than the concurrent runs that each requester may have. */
 const LANES_PER_REQUESTER = 4
 const TROUBLEMAKERS = 2
-/** So long that each kind of trouble has come at least twice. */
+/** Long enough that each kind of trouble happens at least twice. */
 const FULL_SECONDS = 60
 const LEAST_OF_EACH = 2
-/** How much of the end of the story a failure tells. */
+/** Number of troubles that a failure lists, latest last. */
 const TOLD = 60
 
 const tally = (items: readonly string[]): string =>
@@ -42,7 +42,7 @@ const tally = (items: readonly string[]): string =>
     .toSorted()
     .join(', ')
 
-/** A failure that says how to make it happen again, and what had been done. */
+/** Adds the seed and the list of troubles to a failure. */
 const checked = async <T>(what: string, mayhem: Mayhem, check: () => Promise<T> | T): Promise<T> => {
   try {
     return await check()
@@ -80,7 +80,7 @@ const chaos = async (t: TestContext, world: World, requests: Requests, mayhem: M
   t.diagnostic(`${world.restartsInVain} starts in vain; programs ${world.strong ? 'cannot' : 'can'} escape`)
 }
 
-/** It must not pass because little happened. */
+/** Fails if the test passed only because too little happened. */
 const assertEnough = (requests: Requests, mayhem: Mayhem): void => {
   const least = SECONDS >= FULL_SECONDS ? LEAST_OF_EACH : 0
   for (const trouble of TROUBLES) assert.ok((mayhem.done.get(trouble) ?? 0) >= least, `too little of this: ${trouble}`)
@@ -92,7 +92,7 @@ const assertEnough = (requests: Requests, mayhem: Mayhem): void => {
 }
 
 test(
-  'while halves, callers and programs are killed and stopped and paths are cut, every answer is true, and nothing is left afterwards',
+  'every answer is true and nothing is left over while processes are killed and stopped and paths are cut',
   { timeout: (SECONDS + 300) * 1_000 },
   async (t) => {
     t.diagnostic(`CHAOS_SEED=${SEED} CHAOS_SECONDS=${SECONDS}`)

@@ -7,14 +7,14 @@ import { answerOf, assertCopied, assertLogged, assertLogsWhole, assertNoRoom, st
 import { planOf, type PlannedRound } from './copy-chaos/plan.ts'
 import { CopyWorld, type Copy } from './copy-chaos/world.ts'
 
-// Copies of files in both directions by the built command line, while connections are cut, clients and daemons are killed, and the disk is
-// full. COPY_CHAOS_SEED sets the seed of another plan, and COPY_CHAOS_COPIES the number of copies.
+// Copies files in both directions with the built command line, while connections are cut, clients and daemons are killed, and the disk is
+// full. COPY_CHAOS_SEED selects another plan, and COPY_CHAOS_COPIES sets the number of copies.
 
 const SEED = Number(process.env['COPY_CHAOS_SEED'] ?? 20_261)
 const COPIES = Number(process.env['COPY_CHAOS_COPIES'] ?? longOrShort(200, 20))
 const AT_ONCE = longOrShort(4, 2)
 
-/** Performs rounds, and keeps what every command said. */
+/** Runs rounds of copies and keeps the result of every command. */
 class Campaign {
   readonly answers: CopyAnswer[] = []
   readonly #world: CopyWorld
@@ -46,7 +46,7 @@ class Campaign {
     if (round.repeats) await this.finish(copies)
   }
 
-  /** Runs commands that failed again, without a fault. */
+  /** Repeats failed copies without a fault. */
   async finish(copies: Iterable<Copy> = this.#unfinished): Promise<void> {
     for (const copy of copies) {
       if (!this.#unfinished.delete(copy)) continue
@@ -102,7 +102,7 @@ const chaos = async (t: TestContext): Promise<void> => {
 }
 
 test(
-  'while connections are cut, clients and daemons are killed and the disk is full, each file is the old one or the whole new one, as reported',
+  'each file is the old one or the whole new one, as reported, while connections, processes and the disk fail',
   { timeout: 480_000 },
   async (t) => {
     t.diagnostic(`COPY_CHAOS_SEED=${SEED} COPY_CHAOS_COPIES=${COPIES}`)

@@ -14,18 +14,18 @@ import { answerOf, assertAddsUp, assertJournalsAgree, assertLedgerSays } from '.
 import { planned } from './fleet-chaos/plan.ts'
 import { deedsOf, FleetWorld, hasBegun, journalOf, type Host } from './fleet-chaos/world.ts'
 
-// One command for many hosts of which some are dead, deny, are slow, are killed or cut off in the middle, or end after the deadline.
+// One command for many hosts. Some of them are dead, deny, are slow, are killed or cut off in the middle, or end after the deadline.
 // FLEET_CHAOS_SEED repeats the decisions of a run.
 
 const GIVEN = process.env['FLEET_CHAOS_SEED']
-/** The daemons in this process do not answer while it gets no processor: so long is a part of the lease that they may miss then. */
+/** A pause of this process that can make its daemons miss enough of a lease. */
 const HELD_UP_NS = 1e9
 const SEED = GIVEN === undefined ? randomInt(2 ** 31) : Number(GIVEN)
 const REAL = longOrShort(12, 4)
 const IN_PROCESS = longOrShort(60, 12)
 const DEADLINE_S = longOrShort(15, 6)
 
-/** Kills and cuts once the command runs there; nothing where it has ended before. Resolves when all is done. */
+/** Kills or cuts each host when its command runs, except where the command has already ended. Resolves when all is done. */
 const makeTrouble = async (world: FleetWorld, running: RunningCli): Promise<void> => {
   let isOver = false
   const over = running.finished.then(() => void (isOver = true))
@@ -53,7 +53,7 @@ const ended = (pid: number): boolean => {
   }
 }
 
-/** Every host is up and reached again, and has nothing to wait for. */
+/** Starts every host again, makes it reachable, and makes its command end at once. */
 const makePeace = async ({ hosts }: FleetWorld): Promise<void> => {
   for (const host of hosts) {
     if (host.fate === 'dead' || (host.fate === 'killed' && host.daemon?.running === false)) await host.start()
@@ -62,14 +62,14 @@ const makePeace = async ({ hosts }: FleetWorld): Promise<void> => {
   }
 }
 
-/** Each run that began has its end in the journal: also one that nobody hears of any more. */
+/** Whether the audit log has the end of each run that began, also of a run that the requester lost. */
 const settled = async (host: Host): Promise<boolean> => {
   const events = (await journalOf(host)).map(({ event }) => event)
   const count = (...names: string[]): number => events.filter((event) => names.includes(event)).length
   return count('request') === count('exit', 'lost')
 }
 
-/** Asks again until only those are left that deny; answers with which ids who was asked. */
+/** Retries until only the denying hosts are left, and checks the ledger and the audit logs after each round. */
 const retryAll = async (world: FleetWorld, path: string, first: readonly RequestedHost[], unheard: ReadonlySet<string>): Promise<void> => {
   const rounds = [first]
   await until(
@@ -94,7 +94,7 @@ const chaos = async (t: TestContext, seed: number): Promise<void> => {
   const dice = new Dice(seed)
   const world = await FleetWorld.create(t, planned(dice, REAL, IN_PROCESS))
   const path = join(world.mesh.root, 'chaos.ledger')
-  // With few at a time the deadline comes before the turn of some.
+  // With a low parallelism, the deadline comes before some hosts start.
   const parallel = String(dice.pick([6, 16, 64]))
   const words = ['exec', `node[1-${IN_PROCESS}]`, `real[1-${REAL}]`]
   if (dice.chance(0.5)) words.push(words.splice(1, 1)[0]!)
@@ -141,7 +141,7 @@ const chaos = async (t: TestContext, seed: number): Promise<void> => {
 const answerless = { hosts: [] } as never
 
 test(
-  'some hosts are dead, deny, are slow, are killed or cut off: the ledger adds up and agrees with every journal, and nothing runs twice',
+  'with dead, denying, slow, killed and cut-off hosts the ledger agrees with every audit log, and no command runs twice',
   { timeout: 300_000 },
   async (t) => {
     t.diagnostic(`FLEET_CHAOS_SEED=${SEED}: ${REAL} daemons, ${IN_PROCESS} in process`)

@@ -11,17 +11,17 @@ import { handshake } from '../../test/support/hostile-link.ts'
 import { startPeer } from '../../test/support/peer.ts'
 import { firstMessage, muxerHead, openGossip, push, resets, Stranger, type Hold, wronglySigned } from '../../test/support/stranger.ts'
 
-/** Where the victim listens, what its card says, and when to end. */
+/** Address and card of the victim, and the signal that ends the attack. */
 export interface Target {
   readonly address: string
   readonly card: string
   readonly signal: AbortSignal
 }
 
-/** Does harm at full speed until it is told to end. */
+/** Does harm at full speed until the signal ends it. */
 export type Attack = (t: Pick<TestContext, 'after'>, target: Target) => Promise<void>
 
-/** One after another, and a new connection as soon as one is ended. */
+/** Runs the attack on `count` connections at a time, and opens a new connection when one has ended. */
 const onConnections =
   (count: number, attack: (hold: Hold, stranger: Stranger, signal: AbortSignal) => Promise<void>): Attack =>
   async (t, { address, signal }) => {
@@ -37,7 +37,7 @@ const onConnections =
     await Promise.all(Array.from({ length: count }, one))
   }
 
-/** What is sent again and again below the muxer. */
+/** Sends bytes below the muxer again and again. */
 const flood = (bytes: (round: number) => Uint8Array): ReturnType<typeof onConnections> =>
   onConnections(1, async ({ wire }, _stranger, signal) => {
     for (let round = 0; !signal.aborted && (await push(wire, bytes(round))); round++) await sleep(0)
@@ -53,7 +53,7 @@ const bytes = (() => {
   return flood(() => batch)
 })()
 
-/** The longest frame that may be, but for its last byte, on fifty connections. */
+/** Sends the longest permitted frame except its last byte, on fifty connections. */
 const endlessFrames = onConnections(50, async ({ wire, connection }, _stranger, signal) => {
   await sleep(300)
   const frame = 2 * 1024 * 1024
@@ -74,13 +74,14 @@ const gossip = onConnections(1, async (hold, stranger, signal) => {
 const echo = onConnections(2, async ({ connection }, _stranger, signal) => {
   while (!signal.aborted && connection.status === 'open') {
     const stream = await connection.newStream('/ipfs/ping/1.0.0').catch(() => null)
-    // Where the muxer was told goodbye none is opened any more, at once: that the connection has ended is heard in another turn.
+    // After a goodbye of the muxer no stream opens and `stream` is null at once. The end of the connection is noticed only in a later turn
+    // of the event loop.
     if (stream === null) await sleep(0)
     else stream.send(Buffer.alloc(60_000))
   }
 })
 
-/** Handshakes to which the victim has given its two signatures, left. */
+/** Starts handshakes, waits for the two signatures of the victim and then leaves. */
 const handshakesLeft = onConnections(8, async ({ connection }, _stranger, signal) => {
   while (!signal.aborted && connection.status === 'open') {
     const stream = await connection.newStream(LINK_PROTOCOL)
@@ -95,7 +96,7 @@ const handshakesLeft = onConnections(8, async ({ connection }, _stranger, signal
   }
 })
 
-/** As many connections as one machine gets, and from one key after another. */
+/** Opens as many connections as one machine may have, from one key after another. */
 const connections: Attack = async (t, { address, signal }) => {
   const strangers = await Promise.all(Array.from({ length: 16 }, () => Stranger.start(t)))
   const one = async (stranger: Stranger): Promise<void> => {
@@ -104,7 +105,7 @@ const connections: Attack = async (t, { address, signal }) => {
   await Promise.all(strangers.map(one))
 }
 
-/** From twenty addresses of this host, none of which says a word. */
+/** Opens connections from twenty addresses of this host and sends nothing. */
 const silence: Attack = async (_t, { address, signal }) => {
   const port = Number(address.split('/')[4])
   const open = new Set<ReturnType<typeof openSocket>>()
@@ -117,7 +118,7 @@ const silence: Attack = async (_t, { address, signal }) => {
   for (const socket of open) socket.destroy()
 }
 
-/** A stranger with an agent: a whole link, and what it may send over it. */
+/** An unlisted peer with an agent, which opens a whole link and sends over it what it may. */
 const asAgent =
   (attack: (mallory: Awaited<ReturnType<typeof startPeer>>, target: Target, agentId: string, machineId: string) => Promise<void>): Attack =>
   async (t, target) => {
@@ -152,15 +153,15 @@ const handshakesEnded = asAgent(async (mallory, { address, signal }, _agentId, m
 })
 
 export const ATTACKS: Readonly<Record<string, Attack>> = {
-  'streams opened and reset': rapidReset,
+  'streams that open and reset': rapidReset,
   'pings of the muxer': pings,
-  'bytes for a stream that is not there': bytes,
+  'bytes for a stream that does not exist': bytes,
   'frames that never end, on 50 connections': endlessFrames,
   'gossip with wrong signatures': gossip,
-  'an echo that nobody offers': echo,
-  'handshakes begun and left, on 8 connections': handshakesLeft,
+  'opens of an echo protocol that the target does not offer': echo,
+  'handshakes that are left unfinished, on 8 connections': handshakesLeft,
   'handshakes, one after another': handshakesEnded,
   'messages of an agent that is not accepted': messages,
   'connections of 16 machines of one host': connections,
-  'connections from 20 addresses that say nothing': silence,
+  'silent connections from 20 addresses': silence,
 }

@@ -8,14 +8,14 @@ import { until } from '../../test/support/mesh-of-daemons.ts'
 import type { DebianHost } from './debian-host.ts'
 
 const ACL = '/etc/x0x/exec-acl.toml'
-/** Where the ACL that the package brings has it. */
+/** Audit log path of the ACL that the package installs. */
 const JOURNAL = '/var/lib/x0x/exec.log'
 const LATER = '99.0.0'
 const EXECUTOR = 'x0xd-executor.service'
 const TWO_UNITS = [EXECUTOR, 'x0xd-network.service', 'x0xd-api.socket', 'x0xd-executor.socket']
 const KEPT = ['agent.key', 'machine.key', 'operator.key', 'contacts.json'].map((name) => `/var/lib/x0x/${name}`)
 
-/** The package for this machine's kind, of what is built, into `dir`; answers its path. */
+/** Builds the package for the architecture of this machine into `dir`. Returns its path. */
 export const makeOwnDeb = async (dir: string): Promise<string> => {
   const { names } = await makeDeb([], process.arch, dir)
   return join(dir, names[0]!)
@@ -35,11 +35,11 @@ const install = (file: string): string =>
 
 const installedVersion = (): string => host.must('dpkg-query', '--show', '--showformat=${Version}', 'x0x')
 
-/** What the command line says as this user of the daemon in this directory. */
+/** Runs the command line as this user, for the daemon in this directory. */
 const x0x = (user: string, dir: string, ...argv: readonly string[]) =>
   host.run('runuser', ['-u', user, '--', 'x0x', '--data-dir', dir, ...argv])
 
-/** The daemon of the package, as the user of the unit that runs it, and another of this host that asks it. */
+/** Bob is the daemon of the package and uses the user of its unit. Alice is another daemon on this host, and asks bob. */
 const bob = (...argv: readonly string[]) => x0x('x0x', '/var/lib/x0x', ...argv)
 const executor = (...argv: readonly string[]) => x0x('x0x-exec', '/var/lib/x0x', ...argv)
 const alice = (...argv: readonly string[]) => x0x('alice', '/home/alice/.x0x', ...argv)
@@ -62,7 +62,7 @@ const allow = (commands: readonly (readonly string[])[]): void => {
   )
 }
 
-/** Whose processes there are, by the users of the package. */
+/** Processes of the package's users. */
 const oursRun = (): string => {
   const each = 'for p in /proc/[0-9]*; do echo "$(stat -c %U $p) $(tr "\\0" " " < $p/cmdline)"; done 2>/dev/null'
   return host.must('sh', '-c', `${each} | grep -aE "^(x0x|rexd)" || true`)
@@ -80,7 +80,7 @@ const meet = (daemon: Daemon): void => {
   ok(alice('contacts', 'import', ok(daemon('card')).trim(), '--as', 'bob'))
 }
 
-/** A package's own daemon of another user of this host, which is no unit of it. */
+/** A daemon of the installed package that another user of this host runs outside its units. */
 const startAlice = async (): Promise<void> => {
   host.must('useradd', '--create-home', 'alice')
   const listen = ['--listen', '/ip4/127.0.0.1/tcp/0', '--api-port', '0']
@@ -104,7 +104,7 @@ const serves = (user: string): void => {
   assert.equal(ok(alice('exec', 'bob', '--', 'id', '--user', '--name')), `${user}\n`)
 }
 
-/** What an upgrade under these units keeps, and what it starts again. `user`: whom commands run as. */
+/** Checks what an upgrade keeps under these units and what it restarts. `user` is the user that runs the commands. */
 const upgradesLive = async (units: readonly string[], user: string): Promise<void> => {
   const daemon = user === 'x0x' ? bob : executor
   const state = () => [idsOf(daemon), ok(daemon('contacts', 'list', '--json')), host.must('sha256sum', ...KEPT), host.must('cat', ACL)]
@@ -140,11 +140,11 @@ const removed = (): void => {
   assert.equal(links(), '')
 }
 
-/** What enables a unit of the package. */
+/** Links that enable units of the package. */
 const links = (): string => host.must('find', '/etc/systemd', '-name', 'x0x*', '-o', '-name', 'rexd*')
 
 const tests = (): void => {
-  test('installed, it runs nothing; enabled, it is ready, and another daemon runs a first command there', async () => {
+  test('a new installation runs nothing, and after it is enabled another daemon can run a command on it', async () => {
     assert.equal(await host.boot(), 'running')
     install(deb)
     assert.equal(installedVersion(), VERSION)
@@ -159,11 +159,11 @@ const tests = (): void => {
     serves('x0x')
   })
 
-  test('a later version is installed while it runs: what there is stays, and the services are those of the later one', async () => {
+  test('an upgrade of the running package keeps its data and restarts its services', async () => {
     await upgradesLive(['x0xd.service'], 'x0x')
   })
 
-  test('a reload takes an ACL that is narrower', () => {
+  test('a reload applies a narrower ACL', () => {
     allow(SERVED.slice(0, 1))
     host.must('systemctl', 'reload', 'x0xd')
     assert.match(host.show('x0xd', 'StatusText'), /; the new ACL is in force$/)
@@ -171,9 +171,9 @@ const tests = (): void => {
     serves('x0x')
   })
 
-  test('removed, nothing of it runs or is enabled, and what is of its host stays', removed)
+  test('removing the package stops and disables everything and keeps its data', removed)
 
-  test('installed again, the two units go on with what is there; they are upgraded as they run', async () => {
+  test('after a reinstallation the two units use the existing data, and can be upgraded while they run', async () => {
     install(deb)
     host.must('systemctl', 'enable', '--now', 'x0xd-executor.socket', 'x0xd-api.socket', 'x0xd-network.service')
     allow(SERVED)
@@ -181,7 +181,7 @@ const tests = (): void => {
     await upgradesLive(TWO_UNITS.slice(0, 2), 'x0x-exec')
   })
 
-  test('purged while it runs, all of it is gone', () => {
+  test('purging the running package removes everything', () => {
     host.must('apt-get', 'purge', '--yes', 'x0x')
     assert.deepEqual([oursRun(), links()], ['', ''])
     const left = host.must(
@@ -195,7 +195,7 @@ const tests = (): void => {
   })
 }
 
-/** The tests of a suite: a host that nothing of ours was on, and the package. */
+/** The tests of a suite. They need a host without any x0x, and the package. */
 export const debOnSystemd = (given: () => { readonly host: DebianHost; readonly deb: string }): void => {
   before(async () => {
     ;({ host, deb } = given())

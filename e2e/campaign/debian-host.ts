@@ -8,12 +8,12 @@ import { until } from '../../test/support/mesh-of-daemons.ts'
 
 const ROOT = join(import.meta.dirname, '..', '..')
 const PACKAGE = '/usr/lib/node_modules/x0x'
-/** With a systemd that knows all lines of our units. */
+/** A release whose systemd knows all settings of our units. */
 const RELEASE = 'trixie'
 
 const exec = promisify(execFile)
 
-/** Names a directory for temporary files that exists on the host. That of a test does not. */
+/** The TMPDIR of a test may not exist on the Debian host, so this one names a directory that does. */
 const INSIDE = { ...process.env, TMPDIR: '/tmp' }
 
 const ran = (file: string, argv: readonly string[], cwd = '/'): string => {
@@ -22,13 +22,13 @@ const ran = (file: string, argv: readonly string[], cwd = '/'): string => {
   return stdout
 }
 
-/** The archive that this host's own packages come from, or null. */
+/** Package archive that this machine uses, or null. */
 const debianArchive = (): string | null => {
   const { status, stdout } = spawnSync('apt-get', ['indextargets', '--format', '$(SITE) $(CREATED_BY)'], { encoding: 'utf8' })
   return status === 0 ? (/^(\S*\/debian) Packages$/m.exec(stdout)?.[1] ?? null) : null
 }
 
-/** Why no Debian can be booted here, or false. */
+/** Reason why this machine cannot boot a Debian, or false. */
 export const cannotBoot = (): string | false => {
   if (process.getuid?.() !== 0) return 'needs root'
   for (const tool of ['debootstrap', 'unshare', 'nsenter'])
@@ -38,7 +38,7 @@ export const cannotBoot = (): string | false => {
   return debianArchive() === null ? 'needs a Debian whose apt-get has an archive' : false
 }
 
-/** A Debian in a directory with its own systemd as PID 1, in namespaces of its own. */
+/** A Debian in a directory, with its own systemd as PID 1 and its own namespaces. */
 export class DebianHost {
   readonly #dir: string
   #outer: ChildProcess | null = null
@@ -48,30 +48,30 @@ export class DebianHost {
     this.#dir = dir
   }
 
-  /** One without anything of ours, with these packages of Debian. Takes half a minute and some 300 MB of `dir`. */
+  /** Creates a Debian without x0x, with these packages of Debian. Takes 30 seconds and about 300 MB of `dir`. */
   static async make(dir: string, packages: readonly string[] = []): Promise<DebianHost> {
-    // The root directory of others, so not as private as what it stands in.
+    // Other users must be able to read the root directory, unlike its parent.
     mkdirSync(dir, { mode: 0o755 })
     const options = { maxBuffer: 64 * 1024 * 1024, env: INSIDE }
     await exec('debootstrap', ['--variant=minbase', '--include=systemd,systemd-sysv,dbus', RELEASE, dir, debianArchive()!], options)
     if (packages.length > 0) {
       cpSync('/etc/resolv.conf', join(dir, 'etc/resolv.conf'), { dereference: true })
-      // debootstrap cannot configure all of them.
+      // debootstrap cannot configure all of these packages.
       const install = `apt-get update -qq && apt-get install -qq --yes --no-install-recommends ${packages.join(' ')}`
       await exec('chroot', [dir, 'env', 'DEBIAN_FRONTEND=noninteractive', 'sh', '-c', install], options)
     }
-    // It has no kernel of its own to load modules into.
+    // The host shares the kernel, so it must load no modules.
     ran('ln', ['-s', '/dev/null', join(dir, 'etc/systemd/system/systemd-modules-load.service')])
     return new DebianHost(dir)
   }
 
-  /** Another that is as this one, which was not booted yet. */
+  /** Copies this host, which must not have been booted yet. */
   copy(dir: string): DebianHost {
     ran('cp', ['-a', this.#dir, dir])
     return new DebianHost(dir)
   }
 
-  /** x0x, as `npm install --global` would have it. */
+  /** Installs x0x as `npm install --global` does. */
   installByNpm(): void {
     const dir = this.#dir
     mkdirSync(join(dir, PACKAGE), { recursive: true })
@@ -85,7 +85,7 @@ export class DebianHost {
     }
   }
 
-  /** Starts systemd and waits until it says that everything is started; answers its word, such as `running` or `degraded`. */
+  /** Starts systemd and waits until it has started everything. Returns the state that it reports, such as `running` or `degraded`. */
   async boot(): Promise<string> {
     const outer = spawn('sh', [join(import.meta.dirname, 'boot-systemd.sh'), this.#dir], { stdio: 'ignore', detached: true })
     this.#outer = outer
@@ -103,7 +103,7 @@ export class DebianHost {
     )
   }
 
-  /** As a power cut. */
+  /** Ends the host like a power cut. */
   async cutPower(): Promise<void> {
     if (this.#outer === null || this.#init === null) return
     const gone = once(this.#outer, 'exit')
@@ -116,7 +116,7 @@ export class DebianHost {
     return spawnSync('nsenter', [...this.#inside(), file, ...argv], { encoding: 'utf8', timeout: 60_000, env: INSIDE })
   }
 
-  /** One that goes on; answers its exit status. */
+  /** Starts a program that continues to run. Returns its exit status. */
   async start(file: string, argv: readonly string[]): Promise<number | null> {
     const [status] = (await once(spawn('nsenter', [...this.#inside(), file, ...argv], { stdio: 'ignore' }), 'exit')) as [number | null]
     return status
@@ -126,7 +126,7 @@ export class DebianHost {
     return ['-t', String(this.#init), '-m', '-p', '-u', '-i', '-n', '-C', '--root', '--wd=/', '--']
   }
 
-  /** The words behind which a program of this machine runs on the network of the host. */
+  /** Words that prefix a command of this machine to run it on the network of the host. */
   get onNetwork(): readonly [string, ...string[]] {
     return ['nsenter', '-t', String(this.#init), '-n', '--']
   }
@@ -135,14 +135,14 @@ export class DebianHost {
     return this.run('journalctl', ['--boot', '--no-pager', '-n', '20']).stdout
   }
 
-  /** What must succeed. */
+  /** Runs a command that must succeed. */
   must(file: string, ...argv: readonly string[]): string {
     const { status, stdout, stderr } = this.run(file, argv)
     if (status !== 0) throw new Error(`${file} ${argv.join(' ')}: ${stderr || stdout}${this.#lately()}`)
     return stdout
   }
 
-  /** Runs the commands in the comment that heads this unit, as whoever installs it does. */
+  /** Runs the commands from the comment at the top of this unit, as an administrator does. */
   install(unit: string): void {
     const lines = readFileSync(join(ROOT, 'deploy', unit), 'utf8').split('\n')
     const steps = lines.filter((line) => line.startsWith('#   ')).map((line) => line.slice(4))
@@ -156,7 +156,7 @@ export class DebianHost {
     this.must('systemctl', 'daemon-reload')
   }
 
-  /** Takes a file of this machine over, as `/root/NAME`; answers that. */
+  /** Copies a file of this machine to `/root/NAME` on the host. Returns that path. */
   receive(file: string): string {
     cpSync(file, join(this.#dir, 'root', basename(file)))
     return join('/root', basename(file))
@@ -170,12 +170,12 @@ export class DebianHost {
     return readFileSync(join(this.#dir, path), 'utf8')
   }
 
-  /** The value of one property of a unit. */
+  /** Value of one property of a unit. */
   show(unit: string, property: string): string {
     return this.must('systemctl', 'show', '--value', `--property=${property}`, unit).trim()
   }
 
-  /** `active`, `failed`, `inactive` … */
+  /** State of a unit, such as `active`, `failed` or `inactive`. */
   state(unit: string): string {
     return this.run('systemctl', ['is-active', unit]).stdout.trim()
   }

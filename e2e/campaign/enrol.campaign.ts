@@ -9,8 +9,8 @@ import { MeshOfDaemons, type TestDaemon, until } from '../../test/support/mesh-o
 import { natProblem } from '../../test/support/nat-networks.ts'
 import { patient } from '../../test/support/wait-limits.ts'
 
-// Fifty hosts, each in a network namespace, enrol with one token in under a minute, also if the operator's daemon is killed in the middle.
-// X0X_TEST_HOSTS sets how many.
+// Fifty hosts, each in its own network namespace, enrol with one token in under a minute, even if the operator's daemon is killed on the
+// way. X0X_TEST_HOSTS sets the number of hosts.
 
 const HOSTS = Number(process.env['X0X_TEST_HOSTS'] ?? 50)
 const MAX_MS = patient(60_000)
@@ -22,7 +22,7 @@ const enrolled = async (ops: TestDaemon): Promise<number> =>
 
 for (const restarts of [false, true])
   test(
-    `${HOSTS} hosts enrol with one token and run one command${restarts ? ', and the operator is killed in the middle' : ''}`,
+    `${HOSTS} hosts enrol with one token and run one command${restarts ? ', although the operator is killed on the way' : ''}`,
     { skip: natProblem() },
     async (t) => {
       const networks = await new HostNetworks().make(HOSTS + 1)

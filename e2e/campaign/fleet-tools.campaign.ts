@@ -11,15 +11,15 @@ import { DIST, MeshOfDaemons, type TestDaemon, until } from '../../test/support/
 import { makeOwnDeb } from './deb-on-systemd.ts'
 import { DebianHost, cannotBoot } from './debian-host.ts'
 
-// The examples of docs/enrol.md and docs/fleet-acls.md for systemd, cloud-init, Ansible and Debian packages, taken from the pages: on a
-// Debian with its systemd and the package of x0x. The operator's daemon is on the network of that host. Those for Docker and Kubernetes are
-// tried by npm run packages -- --check.
+// The examples of docs/enrol.md and docs/fleet-acls.md for systemd, cloud-init, Ansible and Debian packages. They are read from the pages
+// and run on a Debian with systemd and the x0x package. The operator's daemon uses the network of that host. `npm run packages -- --check`
+// tests the examples for Docker and Kubernetes.
 
 const [ENROL, ACLS] = ['enrol.md', 'fleet-acls.md']
 const PLAY = '/root/play'
 const CONFIG = '/etc/x0x/config.toml'
 const SEED = '/var/lib/cloud/seed/nocloud'
-/** cloud-init takes this host's user data from a directory, and does only what the examples need. */
+/** Makes cloud-init read the user data of this host from a directory, and run only the modules that the examples need. */
 const CLOUD = `datasource_list: [NoCloud]
 network: { config: disabled }
 cloud_init_modules: [write_files]
@@ -34,10 +34,10 @@ let host: DebianHost
 let mesh: MeshOfDaemons
 let ops: TestDaemon
 
-/** What the daemon of the package answers to its operator on the host. */
+/** Output of the package's daemon for its operator on the host. */
 const x0x = (...argv: readonly string[]): string => host.must('runuser', '-u', 'x0x', '--', 'x0x', '--data-dir', '/var/lib/x0x', ...argv)
 
-/** Runs lines of a page, in the directory with the files that they name. */
+/** Runs lines of a page in the directory with the files that they name. */
 const runLines = (lines: string): string => host.must('bash', '-ec', `cd ${PLAY}\n${lines}`)
 
 const cloudInit = (userData: string): void => {
@@ -50,7 +50,7 @@ const cloudInit = (userData: string): void => {
   for (const mode of ['config', 'final']) host.must('cloud-init', 'modules', `--mode=${mode}`)
 }
 
-/** Runs a playbook of a page for this host. */
+/** Runs a playbook of a page on this host. */
 const ansible = (playbook: string): ReturnType<DebianHost['run']> => {
   host.write(`${PLAY}/playbook.yaml`, playbook)
   const command = `cd ${PLAY} && HOME=/root LC_ALL=C.UTF-8 ansible-playbook --connection local --inventory web, playbook.yaml`
@@ -63,7 +63,7 @@ const played = (playbook: string): string => {
   return stdout
 }
 
-/** The host as it is when the package was installed, in a directory of the reader that is empty. */
+/** Resets the host to the state after the package installation, with an empty directory for the reader. */
 const asInstalled = (): void => {
   const script = `systemctl disable --now x0xd
 rm -rf /etc/systemd/system/x0xd.service.d /etc/credstore /etc/x0x ${PLAY}
@@ -95,7 +95,7 @@ after(async () => {
   rmSync(dir, { recursive: true, force: true })
 })
 
-/** What the operator sees of a command on the host. */
+/** Checks the output that the operator gets from a command on the host. */
 const says = async (name: string, argv: readonly string[], stdout: string): Promise<void> => {
   const ran = await ops.exec(name, argv)
   assert.equal(ran.stdout.toString(), stdout, ran.stderr + host.journal('-u', 'x0xd', '-n', '20'))
@@ -128,7 +128,7 @@ suite('a host enrols by the examples of the page', { skip, timeout: 600_000 }, (
 
   const [SYSTEMD, DROP_IN] = ['systemd and the Debian package', 'enrol.conf']
 
-  test('systemd: the drop-in gives the token as a credential, and the unit starts without it later', async () => {
+  test('systemd: the drop-in passes the token as a credential, and later starts need no token', async () => {
     host.write(`${PLAY}/web.token`, await tokenFor('web1'))
     host.write(`${PLAY}/${DROP_IN}`, snippetOf(ENROL, SYSTEMD, 'ini'))
     runLines(snippetOf(ENROL, SYSTEMD, 'sh'))
@@ -138,12 +138,12 @@ suite('a host enrols by the examples of the page', { skip, timeout: 600_000 }, (
     await says('web1', ['uname', '-r'], `${release()}\n`)
   })
 
-  test('cloud-init: the user data is valid, and enrols the host', async () => {
+  test('cloud-init: the user data is valid and enrols the host', async () => {
     cloudInit(withValue(snippetOf(ENROL, 'cloud-init', 'yaml'), SHOWN_TOKEN, await tokenFor('web2')))
     await enrolled('web2')
   })
 
-  test('Ansible: the playbook enrols the host, and changes nothing when it is played again', async () => {
+  test('Ansible: the playbook enrols the host, and a second run changes nothing', async () => {
     host.write(`${PLAY}/web.token`, await tokenFor('web3'))
     host.write(`${PLAY}/${DROP_IN}`, snippetOf(ENROL, SYSTEMD, 'ini'))
     const playbook = snippetOf(ENROL, 'Ansible', 'yaml')
@@ -191,7 +191,7 @@ suite('a host takes a signed ACL by the examples of the page', { skip, timeout: 
     await says('web', ['uname', '-r'], `${release()}\n`)
   })
 
-  test('Ansible: the playbook places the next version, and no altered file', async () => {
+  test('Ansible: the playbook installs the next version of the ACL, and refuses an altered file', async () => {
     const acl = await signed(2, ['uname', '-s'])
     const playbook = withValue(snippetOf(ACLS, 'Ansible', 'yaml'), SHOWN_SIGNER, ops.agentId)
     host.write(`${PLAY}/web.acl`, acl.replace('"-s"', '"-a"'))
@@ -205,7 +205,7 @@ suite('a host takes a signed ACL by the examples of the page', { skip, timeout: 
     inForce(2)
   })
 
-  test('Debian package: one of the reader brings the next version', async () => {
+  test('Debian package: a package of the reader installs the next version of the ACL', async () => {
     host.must('mkdir', '-p', `${PLAY}/web-acl/DEBIAN`)
     host.write(`${PLAY}/web-acl/DEBIAN/control`, snippetOf(ACLS, 'Debian package', 'text'))
     host.write(`${PLAY}/web.acl`, await signed(3, ['uname', '-m']))

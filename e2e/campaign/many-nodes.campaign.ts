@@ -11,20 +11,20 @@ import type { Done, Errand, Look, Question, Starting } from './nodes.ts'
 
 const NODES = 60
 const PROCESSES = 4
-/** Two places to both sides of the ring. */
+/** Persistent connections per node: two neighbours on each side of the ring. */
 const STANDING = 4
-/** One of each process. */
+/** One node of each process. */
 const MOVED = [5, 22, 39, 56]
 
 interface NodePlace {
   readonly number: number
   readonly dir: string
   readonly card: VerifiedCard
-  /** What it lets the others run, and no other node. */
+  /** The command that this node allows to the others. Each node allows a different one. */
   readonly argv: readonly string[]
 }
 
-/** Daemons that are one another's trusted contacts, by cards that name no address. */
+/** Creates daemons that trust one another as contacts, with cards that contain no address. */
 const places = async (t: TestContext): Promise<NodePlace[]> => {
   const root = await tempDir(t)
   const all = await Promise.all(
@@ -46,7 +46,7 @@ const places = async (t: TestContext): Promise<NodePlace[]> => {
   return all
 }
 
-/** In several processes, since one thread for all of them would be what is waited for. */
+/** Runs the nodes in several processes, because a single thread for all of them would be the bottleneck. */
 const nodesOf = (t: TestContext, all: readonly NodePlace[]) => {
   const processes = Array.from({ length: PROCESSES }, () => new HostProcess(new URL('nodes.ts', import.meta.url), null))
   t.after(async () => Promise.all(processes.map(async (one) => one.stop())))
@@ -58,7 +58,7 @@ const nodesOf = (t: TestContext, all: readonly NodePlace[]) => {
       return { start: { nodes, bootstrap, standing: STANDING } satisfies Starting }
     })
   const look = async (): Promise<Look[]> => askEach(() => 'look')
-  /** Each of these is asked by another one who it is. */
+  /** Another node runs the identifying command of each of these nodes. */
   const allAnswer = async (numbers: readonly number[]): Promise<void> => {
     const errands = numbers.map((number) => ({ asker: (number * 7 + 13) % NODES, ...all[number]! }))
     const errandsOf = (isIts: (number: number) => boolean): Errand[] =>
@@ -72,7 +72,7 @@ const nodesOf = (t: TestContext, all: readonly NodePlace[]) => {
 }
 
 test(
-  'sixty daemons that know one neighbour find one another by name and run commands, with a few connections each, also after some have moved',
+  'sixty daemons that know one peer find and run commands on one another with few connections, even after a move',
   { timeout: 240_000 },
   async (t) => {
     const all = await places(t)
@@ -81,7 +81,7 @@ test(
     const others = all.slice(1).map(({ number }) => number)
     const standing = (await start(others, hub!.addresses)).map((one) => one.standing)
     assert.ok(Math.max(...standing) <= STANDING + 1, String(standing))
-    // Of the hub everybody is a neighbour; the pairs of the others are chosen by both ends.
+    // The hub is connected with all nodes. The other pairs are chosen by both ends.
     const connected = (await look()).filter(({ number }) => number !== 0).map((one) => one.connected)
     assert.equal(connected.length, NODES - 1)
     assert.ok(Math.max(...connected) <= STANDING + 1, String(connected))

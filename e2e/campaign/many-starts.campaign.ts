@@ -13,15 +13,15 @@ import { posixSpawn } from '../../src/process/posix-spawn.ts'
 import { needs, startConfined } from '../../test/support/containment.ts'
 import { script, temporaryDirectory } from '../../test/support/processes.ts'
 
-// Thousands of starts with mixed endings, 200 at once, by both ways: the same statuses, and nothing is left.
-// X0X_TEST_STARTS sets how many; 20000 takes two minutes.
+// Starts thousands of programs with mixed endings, 200 at a time, in both ways. Checks equal statuses, and that no process, zombie or file
+// descriptor is left. X0X_TEST_STARTS sets the number; 20,000 take two minutes.
 
 const STARTS = Number(process.env['X0X_TEST_STARTS'] ?? 2_000)
 const AT_ONCE = 200
 const BOMBS = 20
 const skip = process.platform !== 'linux' && 'posix_spawn is used on Linux only'
 
-/** What a start comes to: a code, a signal by name, or an error of the system. */
+/** Result of a start: an exit code, the name of a signal, or a system error. */
 type Ending = number | NodeJS.Signals | 'ENOENT' | 'EACCES' | 'ENOEXEC' | 'ENOTDIR'
 type Way = NonNullable<Parameters<typeof startChild>[1]>
 
@@ -42,7 +42,7 @@ const endingsIn = async (t: TestContext): Promise<[Partial<ChildInit>, Ending][]
     [{ file: '/bin/false', argv: ['false'] }, 1],
     ...[2, 77, 126, 127, 255].map((code): [Partial<ChildInit>, Ending] => [shell(`exit ${code}`), code]),
     ...signals.map((signal): [Partial<ChildInit>, Ending] => [shell(`ulimit -c 0; kill -${signal.slice(3)} $$`), signal]),
-    // Its descendant dies with the group that the daemon would kill; here it ends itself.
+    // The daemon would kill the descendant with its process group. In this test it ends by itself.
     [shell('sleep 0.05 & exit 3'), 3],
     [{ file: join(directory, 'missing') }, 'ENOENT'],
     [{ file: await file('interpreter', '#!/nowhere/at-all\n', 0o755) }, 'ENOENT'],
@@ -88,9 +88,9 @@ for (const [name, way] of [
   ['posix_spawn', posixSpawn()],
   ['the runtime', { problem: 'not wanted here' }],
 ] as const)
-  test(`${STARTS} starts by ${name}: each ends as it must, and no process, zombie or descriptor is left`, { skip }, async (t) => {
+  test(`${STARTS} starts by ${name} end as expected and leave no process, zombie or file descriptor`, { skip }, async (t) => {
     const endings = await endingsIn(t)
-    // So that what is loaded and opened once is.
+    // Loads and opens everything that happens only once.
     await Promise.all(endings.map(async ([init]) => endingOf(init, way)))
     const [before, memory, began] = [{ children: children(), descriptors: descriptors() }, residentMb(), performance.now()]
     const wrong: string[] = []
@@ -111,8 +111,8 @@ for (const [name, way] of [
     t.diagnostic(`| ${name} | ${STARTS} starts | ${Math.round(STARTS / seconds)} per second | resident ${memory} to ${residentMb()} MB |`)
   })
 
-test(`${BOMBS} programs that fork without end are bounded, end, and leave nothing`, needs.pids, async (t) => {
-  // Seconds by which the processes of this test are found.
+test(`${BOMBS} programs that fork without end are bounded, end, and leave no process`, needs.pids, async (t) => {
+  // This number of seconds identifies the processes of this test.
   const seconds = `1000.${process.pid}`
   const path = await script(t, `n=0; while [ $n -lt 60 ]; do sleep ${seconds} & n=$((n + 1)); done; echo $n`)
   const ends = await Promise.all(

@@ -9,32 +9,32 @@ import { newLifecycleLog } from '../../test/support/lifecycle.ts'
 import { startPeer, type Peer } from '../../test/support/peer.ts'
 import { until } from '../../test/support/processes.ts'
 
-/** Which nodes are to be up, stopped first where they are; they know this neighbour and stand to so many contacts. */
+/** Nodes to start, or to restart if they run, with their bootstrap peer and their number of persistent connections. */
 export interface Starting {
   readonly nodes: readonly { readonly number: number; readonly dir: string }[]
   readonly bootstrap: readonly string[]
   readonly standing: number
 }
 
-/** One node has the agent of another run this. */
+/** A command that one node runs on the agent of another node. */
 export interface Errand {
   readonly asker: number
   readonly agentId: string
   readonly argv: readonly string[]
 }
 
-/** `look`: once each is connected with all that it stands to. */
+/** `look` is answered once each node has all its persistent connections. */
 export type Question = { readonly start: Starting } | { readonly run: readonly Errand[] } | 'look'
 
 export interface Look {
   readonly number: number
   readonly addresses: readonly string[]
-  /** To how many machines it stands, and with how many it is connected. */
+  /** Number of machines to stay connected with, and of machines connected now. */
   readonly standing: number
   readonly connected: number
 }
 
-/** What came of an errand. */
+/** Result of an errand. */
 export interface Done {
   readonly machineId: string | null
   readonly stdout: string
@@ -42,11 +42,11 @@ export interface Done {
 
 const peers = new Map<number, Peer>()
 
-/** One after the other: of many that begin in the same moment no neighbour has the cards yet, so that they dial one another for them. */
+/** Starts one node after another. If many started at once, no peer would have the cards yet, and they would dial one another for them. */
 const start = async ({ nodes, bootstrap, standing }: Starting, cleanup: CleanupProcess): Promise<Look[]> => {
   for (const { number, dir } of nodes) {
     await peers.get(number)?.stop()
-    // All are stopped at the end, by their numbers.
+    // The process stops all nodes at its end.
     const t = { after: () => undefined }
     peers.set(number, await startPeer(t, { name: `n${number}`, dataDir: dir, bootstrap, standing, cleanup }))
   }
@@ -61,7 +61,7 @@ const looks = (): Look[] =>
     connected: new Set(node.connections().map(({ machineId }) => machineId)).size,
   }))
 
-/** Until the agent is reached: the node hears first where it is, and of one that has moved that it is there no more. */
+/** Runs the command once the agent is reachable. The node must first learn its address, or that it has moved. */
 const run = async ({ asker, agentId, argv }: Errand): Promise<Done> => {
   const { book, links, executorClient } = peers.get(asker)!
   const counters = new RequesterCounters()
@@ -90,7 +90,8 @@ const run = async ({ asker, agentId, argv }: Errand): Promise<Done> => {
   return { machineId, stdout: Buffer.concat(output).toString() }
 }
 
-// Some of many nodes, each both halves of a daemon: a process that is asked for them, since all in one would wait for its one thread.
+// A process that runs some of many nodes, each with the network process and executor process of a daemon in one. One process for all nodes
+// would be limited by its single thread.
 await answerQuestions(async () => {
   const cleanup = new CleanupProcess({ log: silentLogger })
   cleanup.start()

@@ -7,15 +7,18 @@ import { LINK_HANDSHAKE_MS } from '../../src/protocol/limits/wire.ts'
 import { aliceBobCharlie, MeshOfDaemons, type CliResult, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import { ATTACKS, type Attack } from './attacks.ts'
 
-/** The last wait that an attack may bring somebody into is over by then: a handshake that nobody ends (limits.ts). */
+/** Longer than the longest wait that an attack can cause: a handshake that the attacker does not finish (limits.ts). */
 const ATTACK_MS = LINK_HANDSHAKE_MS + 1_000
-/** Ten a second, for longer than the attack. */
+/** Ten lines a second, for longer than the attack. */
 const TICKS = 90
 const MIB = 1024 * 1024
-/** What both halves may grow by, whatever is done to them: what the meters let in at once and what a young heap takes before it is cleaned. */
+/**
+ * Maximum growth of the network process and the executor process together. It covers what the rate limits let in at once, and a young heap
+ * before garbage collection.
+ */
 const MAX_GROWTH = 256 * MIB
 
-/** Processor time of a process in milliseconds; the clock of /proc ticks a hundred times a second. */
+/** Processor time of a process in milliseconds. The clock of /proc ticks 100 times per second. */
 const processorMs = (pid: number): number => {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
   return (Number(fields[11]) + Number(fields[12])) * 10
@@ -31,7 +34,7 @@ const costOf = async (daemon: TestDaemon): Promise<Cost> => ({
   executor: processorMs(daemon.pid),
 })
 
-/** Memory of both halves at its most, looked at ten times a second. */
+/** Peak memory of the network process and the executor process, measured ten times per second. */
 const watchMemory = (daemon: TestDaemon, signal: AbortSignal): Promise<number> =>
   (async () => {
     let most = 0
@@ -42,7 +45,7 @@ const watchMemory = (daemon: TestDaemon, signal: AbortSignal): Promise<number> =
     return most
   })()
 
-/** From the very address that attacks, a first connection may be one too many of those that have not said who they are: then the next is not. */
+/** A first connection from the address of the attacker can exceed the limit of connections without a handshake. The next one succeeds. */
 const TRIES_OF_A_NEWCOMER = 3
 
 const firstCommand = async (charlie: TestDaemon, bob: TestDaemon): Promise<CliResult> => {
@@ -52,7 +55,7 @@ const firstCommand = async (charlie: TestDaemon, bob: TestDaemon): Promise<CliRe
   }
 }
 
-/** New commands start, also of who comes only in the middle. Answers how long the slowest took, in milliseconds. */
+/** Starts new commands during the attack, also from a peer that connects in the middle. Returns the time of the slowest in milliseconds. */
 const servedMeanwhile = async (name: string, alice: TestDaemon, charlie: TestDaemon, bob: TestDaemon, began: number): Promise<number> => {
   const starting = charlie.start().then(async () => firstCommand(charlie, bob))
   let slowest = 0
@@ -67,7 +70,7 @@ const servedMeanwhile = async (name: string, alice: TestDaemon, charlie: TestDae
   return slowest
 }
 
-/** A command of alice runs through the attack and ends well; meanwhile new ones start, also of who only comes then. */
+/** Runs a command of alice through the whole attack. Meanwhile new commands start, also from a peer that connects only then. */
 const besideAttack = async (t: TestContext, name: string, attack: Attack): Promise<void> => {
   const mesh = await MeshOfDaemons.create('x0x-campaign-')
   t.after(() => mesh.stop())
@@ -109,9 +112,9 @@ const besideAttack = async (t: TestContext, name: string, attack: Attack): Promi
   assert.ok(growth < MAX_GROWTH, `grew by ${Math.round(growth / MIB)} MiB`)
 }
 
-test('the table of attacks begins', (t) =>
+test('the attack campaign lists its attacks', (t) =>
   t.diagnostic('| attack | network half | executor | memory | slowest command | held against it |'))
 for (const [name, attack] of Object.entries(ATTACKS))
-  test(`beside a stranger at full speed a trusted peer is served: ${name}`, { timeout: 120_000 }, async (t) =>
+  test(`the target serves a trusted peer while an unlisted peer attacks at full speed with ${name}`, { timeout: 120_000 }, async (t) =>
     besideAttack(t, name, attack),
   )

@@ -9,14 +9,14 @@ import { until } from '../../test/support/mesh-of-daemons.ts'
 import { debOnSystemd, makeOwnDeb } from './deb-on-systemd.ts'
 import { cannotBoot, DebianHost } from './debian-host.ts'
 
-// The units of deploy/, installed and enabled on a Debian whose systemd is PID 1, and the host booted again.
+// The units of deploy/, installed and enabled on a Debian whose systemd is PID 1, and checked again after reboots.
 
 const TWO_UNITS = ['x0xd-executor.service', 'x0xd-network.service', 'x0xd-api.socket', 'x0xd-executor.socket']
 const CONFIG = '/etc/x0x/config.toml'
 const ACL = '/etc/x0x/exec-acl.toml'
 const PACKAGE = '/usr/lib/node_modules/x0x'
 
-/** A command that the ACL allows, and that would speak for its unit. */
+/** A command that the ACL allows and that tries to send systemd messages in the name of its unit. */
 const SPOOF = ['env', 'NOTIFY_SOCKET=/run/systemd/notify', 'systemd-notify', '--stopping', '--status=spoofed']
 
 const skip = cannotBoot()
@@ -24,7 +24,7 @@ const dir = skip === false ? mkdtempSync(join(tmpdir(), 'x0x-debian-')) : ''
 let fresh: DebianHost
 let deb: string
 let host: DebianHost
-/** Of the agent of the two units, whom that of the single one is to know. */
+/** Card of the agent of the two units, a contact for the agent of the single unit later. */
 let formerCard = ''
 
 const x0x = (user: string, ...argv: readonly string[]) =>
@@ -61,13 +61,13 @@ argv = ${JSON.stringify(SPOOF)}
 argv = ["sleep", "<INT>"]
 `
 
-/** One that `systemctl start` has waited for: asked once. */
+/** Asks only once. The unit is ready when `systemctl start` returns. */
 const serves = (user: string, agentId: string): void => {
   const { status, stdout, stderr } = x0x(user, 'exec', agentId, '--', 'id', '--user', '--name')
   assert.deepEqual({ status, stdout }, { status: 0, stdout: `${user}\n` }, stderr)
 }
 
-/** That the ACL is taken up, and who a command is. */
+/** Checks that the daemon loads the ACL, and which user runs its commands. */
 const runs = async (user: string, restart: string): Promise<void> => {
   const self = await answers(user)
   host.write(ACL, aclFor(self))
@@ -77,7 +77,7 @@ const runs = async (user: string, restart: string): Promise<void> => {
   assert.equal(x0x(user, 'exec', self.agent_id, '--', 'id').status, 255)
 }
 
-/** A configuration that is wrong: so many starts, and then no more, while nobody mends it. */
+/** Checks that a unit with a wrong configuration is started at most `most` times. Then it stays failed until the file is fixed. */
 const staysDown = async (unit: string, most: number): Promise<void> => {
   const good = host.read(CONFIG)
   host.write(CONFIG, `${good}\nno_such_key = 1\n`)
@@ -109,7 +109,7 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
   })
   after(() => host?.cutPower())
 
-  test('the two units are installed by the words that head them, beside the socket of another service', async () => {
+  test('the commands in the comments install the two units next to another socket', async () => {
     assert.equal(await host.boot(), 'running')
     host.write(
       '/etc/systemd/system/beside.socket',
@@ -124,7 +124,7 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     assert.equal(host.show('x0xd-network.service', 'StatusText'), 'api 127.0.0.1:12700, connections to other machines: 0')
   })
 
-  test('after the next boot everything runs, and no unit of the host was left out', async () => {
+  test('after each reboot all units run, without an ordering cycle', async () => {
     for (let boot = 0; boot < 3; boot++) {
       await host.cutPower()
       assert.equal(await host.boot(), 'running')
@@ -135,11 +135,11 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     assert.equal(x0x('x0x-exec', 'exec', agent_id, '--', 'id', '--user', '--name').status, 0)
   })
 
-  test('whichever half is killed or hangs comes back, and takes the other along', async () => {
+  test('systemd restarts a killed or hanging executor process or network process', async () => {
     const { agent_id } = await answers('x0x-exec')
     const soon = '[Service]\nWatchdogSec=3\nRestartSec=100ms\n'
     host.dropIn('x0xd-executor.service', soon)
-    // It dies more often here than systemd lets it in ten seconds.
+    // This test restarts the unit more often than the start limit of systemd permits.
     host.dropIn('x0xd-network.service', `${soon}[Unit]\nStartLimitIntervalSec=0\n`)
     host.must('systemctl', 'restart', 'x0xd-executor.service')
     await allActive(TWO_UNITS)
@@ -164,7 +164,7 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     )
   })
 
-  test('no command of an ACL speaks for its unit', async () => {
+  test('a command of an ACL cannot send systemd messages for its unit', async () => {
     const { agent_id } = await answers('x0x-exec')
     const { status, stderr } = x0x('x0x-exec', 'exec', agent_id, '--', ...SPOOF)
     assert.equal(status, 0, `systemd has its message: ${stderr}`)
@@ -172,7 +172,7 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     assert.equal(host.state('x0xd-executor.service'), 'active')
   })
 
-  test('a reload takes what is narrower, and says of anything wider that a restart is needed', async () => {
+  test('a reload applies a narrower ACL, and reports that a wider one needs a restart', async () => {
     const unit = 'x0xd-executor.service'
     const { agent_id } = await answers('x0x-exec')
     const wide = host.read(ACL)
@@ -193,7 +193,7 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     assert.equal(status, 0, stderr)
   })
 
-  test('a restart of the executor lets a run end over the network process that it has, then starts another', async () => {
+  test('a run survives a restart of the executor, which then gets a new network process', async () => {
     const { agent_id } = await answers('x0x-exec')
     const pids = (): string[] => TWO_UNITS.slice(0, 2).map((unit) => host.show(unit, 'MainPID'))
     const before = pids()
@@ -208,14 +208,15 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     serves('x0x-exec', agent_id)
   })
 
-  test('a wrong configuration is tried a few times and then left alone, and mended by a restart', async () => {
-    // Each connection of the network half, and what waits on the socket, starts it once more, up to systemd's own limit.
+  test('systemd tries a wrong configuration only a few times, and a restart works after the fix', async () => {
+    // Each connection of the network process and each client that waits on the socket starts the executor again, up to the start limit of
+    // systemd.
     await staysDown('x0xd-executor.service', 6)
     await allActive(TWO_UNITS)
     await answers('x0x-exec')
   })
 
-  test('a stop ends both halves and leaves no process', async () => {
+  test('a stop ends the executor and the network process', async () => {
     formerCard = host.must('runuser', '-u', 'x0x-exec', '--', 'x0x', '--data-dir', '/var/lib/x0x', 'card').trim()
     host.must('systemctl', 'stop', 'x0xd-executor.socket', 'x0xd-executor.service')
     for (const unit of TWO_UNITS) assert.equal(host.state(unit), 'inactive', unit)
@@ -223,7 +224,7 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     assert.doesNotMatch(users, /x0x/)
   })
 
-  test('the single unit runs in their place', async () => {
+  test('the single unit replaces the two units and also starts after a reboot', async () => {
     host.must('systemctl', 'disable', ...TWO_UNITS)
     host.must('rm', '-rf', '/var/lib/x0x', '/var/log/x0x')
     host.install('x0xd.service')
@@ -236,7 +237,7 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     await answers('x0x')
   })
 
-  test('what is there under a running daemon when it is upgraded stays: keys, contacts, journal', async () => {
+  test('an upgrade under a running daemon keeps its identity, contacts and audit log', async () => {
     const before = await answers('x0x')
     host.must('runuser', '-u', 'x0x', '--', 'x0x', '--data-dir', '/var/lib/x0x', 'contacts', 'import', formerCard, '--as', 'former')
     const contacts = (): string => x0x('x0x', 'contacts', 'list', '--json').stdout
@@ -252,7 +253,7 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
     assert.equal(status, 0, stdout + stderr)
   })
 
-  test('the single unit is left alone where its configuration or its ACL is wrong, and mended by a start', async () => {
+  test('the single unit starts only after a wrong configuration or ACL is fixed', async () => {
     for (const [file, wrong] of [
       [CONFIG, 'no_such_key = 1'],
       [ACL, '[exec'],
@@ -265,14 +266,14 @@ suite('the units on a real systemd', { skip, timeout: 600_000 }, () => {
         ['failed', '2', '0'],
       )
       host.write(file, good)
-      // So many starts in so few seconds are more than an operator makes.
+      // The test starts the unit more often than an operator would. It resets the start limit.
       host.must('systemctl', 'reset-failed', 'x0xd')
       host.must('systemctl', 'start', 'x0xd')
       assert.equal(x0x('x0x', 'id').status, 0)
     }
   })
 
-  test('rexd has a unit too: ready when it listens, on a socket of its user', async () => {
+  test('the unit of rexd is ready when rexd listens on a private socket', async () => {
     host.must('mkdir', '-p', '/srv/myapp')
     host.install('rexd.service')
     const http = 'http_listen = "unix:/run/rexd/rexd.sock"\ntoken_file = "/var/lib/rexd/token"\n'

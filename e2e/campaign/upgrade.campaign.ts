@@ -10,18 +10,18 @@ import { DIST, MeshOfDaemons, startCli, until, type AclEntry, type TestDaemon } 
 import { buildPreviousRelease, noPreviousRelease, start, type PreviousRelease, type Started } from '../../test/support/previous-release.ts'
 import { tempDir } from '../../test/support/temp-dir.ts'
 
-// This release and the one before, beside each other and one after the other: docs/upgrade.md.
-// deploy/previous-release names the commit of the last release. Each release writes its own commit there, and a new version into
-// package.json, because `x0x version` cannot tell two releases of one version apart. A change of a version is in the changelog.
+// This release and the previous one, at the same time and one after the other (docs/upgrade.md). deploy/previous-release names the commit
+// of the last release. Each release writes its own commit to it and a new version to package.json, because `x0x version` cannot tell two
+// releases of one version apart. The changelog has each version change.
 
 const skip = noPreviousRelease()
-/** As a collector of traces says that a run belongs to one which is sampled. */
+/** Trace context as a client of a trace collector sends it for a sampled trace. */
 const TRACED = { TRACEPARENT: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' }
 const FILES = ['--allow-fs-read=*', '--allow-fs-write=*']
 const COMMANDS = [['echo', '<INT>'], ['cat'], ['false'], ['sleep', '60']] as const
-/** What the previous one does not know. */
+/** A setting that the previous release does not know. */
 const LATER_SETTING = 'otlp = "http://127.0.0.1:9/v1/traces"\n'
-/** What a data directory has still, byte for byte, when another release has been in it. */
+/** Files of a data directory that another release must leave unchanged byte for byte. */
 const KEPT = [
   'agent.key',
   'machine.key',
@@ -36,11 +36,11 @@ const KEPT = [
 
 let previous: PreviousRelease
 let mesh: MeshOfDaemons
-/** Of this release, and of the one before. */
+/** Daemons of this release and of the previous one. */
 let now: TestDaemon
 let then: TestDaemon
 
-/** What a daemon allows the other one and itself. */
+/** ACL entries that allow the commands to the other daemon and to the daemon itself. */
 const entriesOf = (self: TestDaemon, other: TestDaemon): AclEntry[] =>
   [self, other].map((agent) => ({ agent, commands: COMMANDS, keys: 'discoverable = true\n' }))
 
@@ -67,7 +67,7 @@ const kept = async ({ dir }: TestDaemon): Promise<Record<string, string>> => {
   return Object.fromEntries(await Promise.all(there.map(async (name) => [name, await readFile(join(dir, name), 'latin1')] as const)))
 }
 
-/** What its journals say holds, by the verifier of this release and by that of the daemon's own. */
+/** Checks all journals of a daemon with the verifier of this release and with that of the daemon's release. */
 const assertWhole = async (daemon: TestDaemon): Promise<void> => {
   for (const file of [daemon.journalFile, join(daemon.dir, 'requests.jsonl'), join(daemon.dir, 'approvals.jsonl')]) {
     const { ok, lines, problems } = await verifyJournal([file])
@@ -85,10 +85,10 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
   })
 
   for (const [title, ends] of [
-    ['this one asks', () => [now, then]],
-    ['the previous one asks', () => [then, now]],
+    ['a requester of this release', () => [now, then]],
+    ['a requester of the previous release', () => [then, now]],
   ] as const)
-    test(`${title}: no link, nothing runs, and both sides say why`, async () => {
+    test(`${title} gets no link to the other release, nothing runs, and an error says why`, async () => {
       const [asker, host] = ends() as [TestDaemon, TestDaemon]
       const { status, stdout, stderr } = await asker.exec(host, ['echo', '42'], [], { env: TRACED })
       assert.deepEqual([status, stdout.toString()], [255, ''])
@@ -105,7 +105,7 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
       )
     })
 
-  test('the command line of each asks the daemon of the other', async () => {
+  test('the command line of each release works with the daemon of the other, or names the release difference', async () => {
     for (const [daemon, release] of [
       [then, null],
       [now, previous.dist],
@@ -120,28 +120,28 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
         const { status, stderr } = await daemon.cli(argv, { release, env: TRACED })
         assert.equal(status, 0, `${daemon.name}: ${argv.join(' ')}: ${stderr}`)
       }
-      // What lacks fields is said to be of another release.
+      // If the daemon's answer lacks fields, the command line says that the daemon has another release.
       for (const words of [['contacts', 'list'], ['peers'], ['exec', 'sessions']]) {
         const { status, stderr } = await daemon.cli(words, { release, env: TRACED })
         if (release === null) assert.deepEqual([status, /has another release/.test(stderr)], [255, true], stderr)
       }
-      // Each release has its own words for it.
+      // Each release words this error differently.
       const refusal =
         release === null ? /the approval service sent an invalid line: .*version/ : /the desk sent what is none of its lines: version /
       assert.match((await daemon.cli(['approvals', 'list'], { release })).stderr, refusal)
     }
   })
 
-  test('each release says of which version it is, and which the other is', async () => {
+  test('x0x version names the versions of the command and of the daemon, and says that they differ', async () => {
     const said = (await then.cli(['version'], { release: null })).stdout.toString()
     const [, ours] = /^x0x (\d+\.\d+\.\d+) /.exec(said) ?? []
     const [, theirs] = /^x0xd (\d+\.\d+\.\d+): its version differs from that of this command;/m.exec(said) ?? []
     assert.ok(ours !== undefined && theirs !== undefined && ours !== theirs, said)
-    // A version before the command.
+    // The previous release has no `version` command yet.
     assert.equal((await now.cli(['--version'], { release: previous.dist })).stdout.toString().trim(), theirs)
   })
 
-  test('what the previous one does not know is refused by name, and nothing else is', async () => {
+  test('a route that the previous release does not have is refused by name', async () => {
     for (const [argv, route] of [
       [['trust', 'evaluate', now.agentId, now.machineId], 'GET /trust/evaluate'],
       [['exec', 'sessions', '--incoming'], 'POST /exec/incoming'],
@@ -149,7 +149,7 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
       assert.match((await then.cli(argv, { release: null })).stderr, new RegExp(`this daemon has no route ${route}: its release differs`))
   })
 
-  test('a data directory is taken over in place, and handed back', async () => {
+  test('a data directory works after an upgrade in place and after a downgrade', async () => {
     await now.stop()
     const newer = await kept(now)
     now.release = previous.dist
@@ -158,7 +158,7 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
     await writeFile(join(now.dir, 'config.toml'), '')
     const [ofThen, ofNow] = [await kept(then), await kept(now)]
     const ids = [then.agentId, then.machineId, now.agentId, now.machineId]
-    // Each way twice: what was upgraded goes back, and what went back is upgraded.
+    // Both directions twice: each daemon is upgraded and downgraded.
     for (const [releaseOfThen, releaseOfNow] of [
       [null, previous.dist],
       [previous.dist, null],
@@ -175,18 +175,18 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
 
   for (const [title, releases, says] of [
     [
-      'the executor is upgraded first',
+      'the executor process is upgraded first',
       () => [DIST, previous.dist],
       /the network process uses version \d+ of the executor socket, and the executor version \d+: install the same release for both/,
     ],
     [
-      'the network half is upgraded first',
+      'the network process is upgraded first',
       () => [previous.dist, DIST],
-      // As the previous release says it.
+      // The wording of the previous release.
       /this executor speaks version \d+ of the port: both halves must be of one release/,
     ],
   ] as const)
-    test(`halves under two units: ${title}, says what is wrong, and serves when the other is of its release`, async (t) => {
+    test(`under two units, if ${title}, an error names the mismatch, and the daemon serves once the releases match`, async (t) => {
       const [executorOf, networkOf] = releases() as [string, string]
       const root = await tempDir(t)
       const [dir, socket] = [join(root, 'data'), join(root, 'executor.sock')]
@@ -197,7 +197,7 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
       const half = (dist: string): Started =>
         start(t, [...NETWORK_RIGHTS, ...FILES, join(dist, 'x0xd-network.mjs'), '--executor', socket, '--api-socket', join(dir, 'api.sock')])
       const wrong = half(networkOf)
-      // Not 2 nor 75, with which its unit would leave it.
+      // Not 2 or 75, because the unit does not restart after these statuses.
       assert.deepEqual(await wrong.ended, [1, null])
       await until('it is said', () => says.test(`${wrong.said()}${executor.said()}`))
       assert.equal(existsSync(join(dir, 'api.sock')), false)
@@ -208,8 +208,8 @@ suite(`this release and the previous one${skip === false ? '' : ` (${skip})`}`, 
     })
 
   for (const [title, releases] of [
-    ['a client of this release asks a rexd of the previous one', () => [DIST, previous.dist]],
-    ['a client of the previous release asks a rexd of this one', () => [previous.dist, DIST]],
+    ['a client of this release runs a command through a rexd of the previous release', () => [DIST, previous.dist]],
+    ['a client of the previous release runs a command through a rexd of this release', () => [previous.dist, DIST]],
   ] as const)
     test(title, async (t) => {
       const [clientOf, serverOf] = releases() as [string, string]

@@ -13,14 +13,14 @@ import { tagOf, untruth, type Answer, type Asked, type Requests } from './reques
 import { TOTAL, UNIT, type World } from './world.ts'
 
 const MIB = 1024 * 1024
-/** Beyond what a half held before: connections that have not been given up yet, and their like. */
+/** File descriptors that a process may hold beyond the number before, such as connections that are not closed yet. */
 const FD_GROWTH = 12
-/** … the windows of its runs, and what copies on their way leave in the heap. */
+/** Memory that a process may hold beyond the amount before: the windows of its runs, and copies in the heap. */
 const RSS_GROWTH = 64 * MIB
-/** A collection of garbage comes when it comes; runs make it come. */
+/** The time of a garbage collection is unknown. More runs make one likely. */
 const SETTLE_MS = 60_000
 
-/** What each half holds. */
+/** File descriptors and memory of each executor process and network process. */
 export type Holdings = ReadonlyMap<string, { readonly fds: number; readonly rss: number }>
 
 export const holdingsOf = async (world: World): Promise<Holdings> => {
@@ -36,7 +36,7 @@ export const holdingsOf = async (world: World): Promise<Holdings> => {
   return new Map(await Promise.all(entries))
 }
 
-/** Runs of each kind, so that what is measured before has warmed up to what is measured after. */
+/** Runs commands of each kind, so that the measurements before and after have the same warm-up. */
 export const warmUp = async (world: World, requests: Requests): Promise<void> => {
   const { data } = world
   for (const requester of world.requesters) {
@@ -47,7 +47,7 @@ export const warmUp = async (world: World, requests: Requests): Promise<void> =>
   }
 }
 
-/** Every path works, and nobody runs anything any more. */
+/** Waits until every path works and no command runs. */
 export const settle = async (world: World, requests: Requests): Promise<void> => {
   for (const requester of world.requesters) {
     const works = async (): Promise<boolean> => (await requests.ask(requester, requests.plan('true', []), false)).how === 'ended'
@@ -69,7 +69,7 @@ export const assertTruthful = (requests: Requests): void => {
   assert.deepEqual(lies, [])
 }
 
-/** As many as may run do so at once, one more is denied, and all end well. */
+/** Checks that the maximum number of runs fits at once, that one more is denied, and that all end well. */
 export const assertSlotsFree = async (world: World, requests: Requests): Promise<void> => {
   const go = join(world.mesh.root, 'work', 'go')
   const hold = () => requests.plan('hold', [], { stdout: Buffer.from('up\n') })
@@ -91,7 +91,7 @@ export const assertSlotsFree = async (world: World, requests: Requests): Promise
   )
 }
 
-/** The journal has one end for every start, no run twice, and what the callers were told. */
+/** Checks that the audit log has one end for every start and no run twice, and agrees with the answers that the clients got. */
 export const assertJournalled = async (world: World, asked: readonly Asked[]): Promise<void> => {
   const runs = new Map<number, JournalLineJson[]>()
   const byId = Map.groupBy(await world.bob.journal(), ({ request_id }) => request_id)
@@ -114,7 +114,7 @@ export const assertJournalled = async (world: World, asked: readonly Asked[]): P
   }
 }
 
-/** What says that nothing ran: a denial, and a caller that could not even ask. */
+/** Answers that mean that nothing ran: a denial, or a client that could not reach the target. */
 const neverSent = (answer: Answer): answer is Extract<Answer, { why: string }> =>
   (answer.how === 'denied' && answer.why !== 'spawn_failed') ||
   (answer.how === 'refused' && /^(peer_unreachable|peer_rejected|conflict): /.test(answer.why))
@@ -129,7 +129,10 @@ export const assertJournalsWhole = async ({ bob, requesters }: World): Promise<v
   }
 }
 
-/** Nothing runs but the two halves of each daemon and its guardian, and nothing of what was killed with them is left. */
+/**
+ * Checks that only the executor process, the network process and the cleanup process of each daemon run, and that no child of a killed
+ * daemon is left.
+ */
 export const assertNobodyLeft = async (world: World): Promise<void> => {
   const halves = new Set<number>()
   for (const daemon of world.daemons) {
@@ -151,7 +154,7 @@ export const assertNobodyLeft = async (world: World): Promise<void> => {
   }
 }
 
-/** Of a process that is no more than a zombie this is empty. */
+/** Command line of a process. Empty for a zombie. */
 const nameOf = (pid: number): string => {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'latin1').replaceAll('\0', ' ')
@@ -162,7 +165,9 @@ const nameOf = (pid: number): string => {
 
 const describe = (pids: readonly number[]): string => pids.map((pid) => `${pid} (${nameOf(pid) || 'a zombie'})`).join(', ')
 
-/** By what they were started with, or where they stand: programs begin with a step into a directory of ours. */
+/**
+ * Finds processes of the mesh by their command lines and working directories. Each program starts with a `cd` into a directory of the test.
+ */
 const processesIn = async (root: string): Promise<number[]> => {
   const pids = (await readdir('/proc')).filter((name) => /^\d+$/.test(name)).map(Number)
   return pids.filter((pid) => pid !== process.pid && (nameOf(pid).includes(root) || directoryOf(pid).startsWith(root)))
@@ -176,7 +181,7 @@ const directoryOf = (pid: number): string => {
   }
 }
 
-/** Files and memory of every half are back near what they were. */
+/** Checks that open files and memory of every process are near their values before. */
 export const assertHoldings = async (world: World, requests: Requests, before: Holdings): Promise<string> => {
   let now = await holdingsOf(world)
   const over = (): string[] =>
@@ -200,7 +205,7 @@ export const assertHoldings = async (world: World, requests: Requests, before: H
 
 const mib = (bytes: number): number => Math.round(bytes / MIB)
 
-/** The names in a data directory. */
+/** Names of all files in a data directory. */
 const filesIn = async (daemon: TestDaemon): Promise<string[]> => (await readdir(daemon.dir, { recursive: true })).toSorted()
 
 export type Files = ReadonlyMap<string, readonly string[]>
@@ -208,7 +213,7 @@ export type Files = ReadonlyMap<string, readonly string[]>
 export const filesOf = async ({ daemons }: World): Promise<Files> =>
   new Map(await Promise.all(daemons.map(async (daemon) => [daemon.name, await filesIn(daemon)] as const)))
 
-/** No mark of a run, no leaf of a control group, no file that was not there before. */
+/** Checks that no mark of a run, no control group of a run and no new file is left. */
 export const assertNothingLeft = async (world: World, before: Files): Promise<void> => {
   for (const daemon of world.daemons) {
     assert.deepEqual(await filesIn(daemon), before.get(daemon.name), `files of ${daemon.name}`)
@@ -221,10 +226,10 @@ const parentsOf = async ({ dir }: TestDaemon): Promise<readonly string[]> =>
   (await readContainmentRecord(join(dir, 'containment.json')))?.parents ?? []
 const leavesOf = async (daemon: TestDaemon): Promise<string[]> => (await parentsOf(daemon)).flatMap(groupsBelow)
 
-/** What a daemon has while it lives, and takes with it. */
+/** Files that exist only while the daemon runs. */
 const OF_THE_LIVING = ['api.port', 'api.sock', 'containment.json', 'network.pid', 'x0xd.pid']
 
-/** Every daemon ends well, and takes away what was there for its life. */
+/** Stops every daemon and checks that it exits with 0 and removes its temporary files. */
 export const assertStopped = async (world: World): Promise<void> => {
   const parents = (await Promise.all(world.daemons.map(parentsOf))).flat()
   for (const daemon of world.daemons) assert.equal(await daemon.stop(), 0, `${daemon.name} ends with 0`)

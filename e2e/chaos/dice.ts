@@ -1,4 +1,7 @@
-/** Decisions that one number determines (mulberry32). What they meet is the scheduler's, so a seed repeats a plan and not its course. */
+/**
+ * Pseudorandom decisions from one seed (mulberry32). The scheduler still varies, so a seed repeats the plan of a test but not its exact
+ * course.
+ */
 export class Dice {
   #state: number
 
@@ -6,7 +9,7 @@ export class Dice {
     this.#state = seed >>> 0
   }
 
-  /** From 0 up to 1, 1 left out. */
+  /** From 0 up to but excluding 1. */
   roll(): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0
     let mixed = this.#state
@@ -15,7 +18,7 @@ export class Dice {
     return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
   }
 
-  /** A whole number, both ends included. */
+  /** A whole number, both bounds included. */
   between(least: number, most: number): number {
     return least + Math.floor(this.roll() * (most - least + 1))
   }
@@ -24,7 +27,7 @@ export class Dice {
     return this.roll() < probability
   }
 
-  /** One of them; undefined of none. */
+  /** One item, or undefined if there are no items. */
   pick<T>(from: readonly T[]): T | undefined {
     return from[this.between(0, from.length - 1)]
   }

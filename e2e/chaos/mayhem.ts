@@ -8,7 +8,10 @@ import type { Dice } from './dice.ts'
 import { tagOf, type Requests } from './requests.ts'
 import type { World } from './world.ts'
 
-/** What kills a half: only in the first part, so that what lives at the end has lived through the rest. */
+/**
+ * Troubles that kill a process of a daemon. They happen only in the first part of the test, so that the processes at its end have seen all
+ * later troubles.
+ */
 const FATAL = ['kill network', 'kill executor'] as const
 const BEARABLE = [
   'stop network',
@@ -27,12 +30,12 @@ const BEARABLE = [
 export const TROUBLES = [...FATAL, ...BEARABLE] as const
 type Trouble = (typeof TROUBLES)[number]
 
-/** Mostly shorter than the lease, now and then longer. */
+/** Mostly shorter than the lease, sometimes longer. */
 const SHORT_MS = [20, 1_200] as const
 const LONG_MS = [4_500, 6_000] as const
 const LONG_CHANCE = 0.15
 
-/** Does harm, one thing after another, in an order that the dice decide; each kind before any comes again. */
+/** Causes one trouble after another in random order. Each kind comes once before any comes again. */
 export class Mayhem {
   readonly done = new Map<Trouble, number>()
   readonly log: string[] = []
@@ -40,7 +43,7 @@ export class Mayhem {
   readonly #requests: Requests
   readonly #dice: Dice
   readonly #began = performance.now()
-  /** Signalled to stop, and to go on at the end, whatever happens. */
+  /** Stopped processes, which must be continued at the end of the test. */
   readonly #stopped = new Set<{ pid: number; born: string }>()
 
   constructor(world: World, requests: Requests, dice: Dice) {
@@ -49,7 +52,7 @@ export class Mayhem {
     this.#dice = dice
   }
 
-  /** `mayKill`: whether halves may still be killed. */
+  /** `mayKill` says whether processes of daemons may still be killed. */
   async lane(goesOn: () => boolean, mayKill: () => boolean): Promise<void> {
     while (goesOn())
       for (const trouble of this.#dice.shuffled(TROUBLES)) {
@@ -61,12 +64,12 @@ export class Mayhem {
       }
   }
 
-  /** Everything goes on, and everybody gets through. */
+  /** Continues all processes and lets all connections through. */
   makePeace(): void {
     for (const member of this.#stopped) this.#continue(member)
     for (const { proxy } of this.#world.requesters) {
       proxy.allow()
-      // What was silent stays so until it is cut.
+      // A silent connection stays silent until it is cut.
       proxy.cut()
     }
   }
@@ -76,7 +79,7 @@ export class Mayhem {
     if (victim !== null) this.done.set(trouble, (this.done.get(trouble) ?? 0) + 1)
   }
 
-  /** Answers whom it met; null when there was nobody. */
+  /** Returns the name of the victim, or null if there was none. */
   async #make(trouble: Trouble): Promise<string | null> {
     switch (trouble) {
       case 'kill network':
@@ -105,7 +108,7 @@ export class Mayhem {
     }
   }
 
-  /** Bob more often than another. */
+  /** Picks bob more often than the others. */
   #anyDaemon(): TestDaemon {
     return this.#dice.chance(0.4) ? this.#world.bob : this.#dice.pick(this.#world.requesters)!.daemon
   }
@@ -122,7 +125,10 @@ export class Mayhem {
     return send(pid, 'SIGKILL') ? daemon.name : null
   }
 
-  /** SIGSTOP, and SIGCONT after a while; only ever to this very process. */
+  /**
+   * Sends SIGSTOP, and SIGCONT after a while. Checks the start time of the process, so that a later process with the same PID gets no
+   * signal.
+   */
   async #pause(pid: number | null, name: string): Promise<string | null> {
     const born = pid === null ? undefined : birthOf(pid)
     if (pid === null || born === undefined || !send(pid, 'SIGSTOP')) return null
@@ -139,7 +145,7 @@ export class Mayhem {
     if (birthOf(pid) === born) send(pid, 'SIGCONT')
   }
 
-  /** The leader of a run that has begun and not ended. */
+  /** Kills or stops the leader of a run that is still running. */
   async #meddleWithChild(trouble: 'kill child' | 'stop child'): Promise<string | null> {
     const { bob, mesh } = this.#world
     const lines = await bob.journal().catch(() => [])
@@ -190,7 +196,7 @@ export class Mayhem {
   }
 }
 
-/** It names a program of ours, so it is no later process with the same number. */
+/** Checks that the PID still belongs to a program of this test. */
 const isOurs = (pid: number, root: string): boolean => {
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'latin1').includes(root)

@@ -7,38 +7,38 @@ import type { RunningCli } from '../../test/support/mesh-of-daemons.ts'
 import type { Dice } from './dice.ts'
 import { UNIT, type Requester, type World } from './world.ts'
 
-/** No caller waits longer: the longest run, its grace, the patience with an Exit that does not come, and a stopped half. */
+/** Upper bound of every answer: the longest run, its grace period, the wait for a missing Exit, and a stopped process. */
 const ANSWER_WITHIN_MS = 90_000
 const LONGEST_RUN_MS = 20_000
 const MIB = 1024 * 1024
-/** Statuses that the command line has for itself: what cannot be a program's own here. */
+/** Exit statuses of the command line itself. The programs of this test never use them. */
 const CLI_FAILURES: readonly number[] = [1, 2, 70]
 
-/** A run, and what it must bring if it is said to have gone well. */
+/** A run and its expected result. */
 export interface Plan {
   readonly tag: number
   readonly name: string
   readonly argv: readonly string[]
   readonly stdin: Buffer | null
-  /** Null: it never ends by itself. */
+  /** Null if the program never ends by itself. */
   readonly code: number | null
   readonly stdout: Buffer
   readonly timeoutMs: number
 }
 
-/** What a caller was told. */
+/** The answer that a client got. */
 export type Answer =
   | { readonly how: 'ended'; readonly code: number; readonly stdout: Buffer; readonly stderr: string; readonly byForce: boolean }
   | { readonly how: 'killed'; readonly signal: number; readonly stdout: Buffer; readonly byForce: boolean }
   | { readonly how: 'denied' | 'incomplete' | 'refused' | 'forced' | 'gone' | 'hung'; readonly why: string }
 
-/** A run that somebody waits for, as far as others can meddle with it. */
+/** A run whose client still waits, with what a trouble can do to it. */
 export interface Active {
   readonly plan: Plan
   readonly requester: Requester
   readonly cli: RunningCli | null
   readonly requestId: string | null
-  /** The caller goes away. */
+  /** Makes the client disappear. */
   hangUp(): void
 }
 
@@ -48,16 +48,16 @@ export interface Asked {
 }
 
 const ENDS: readonly string[] = [...KILLED_BY, 'cancelled']
-/** Which run a journal line with this argv is about. */
+/** Tag of the run that a journal line with this argv belongs to. */
 export const tagOf = (argv: unknown): number => Number((argv as readonly string[]).at(-1))
 
 const sumLine = (data: Buffer): Buffer => Buffer.from(`${createHash('sha256').update(data).digest('hex')}  -\n`)
 
-/** Draws runs, has them asked for, and keeps what was answered. */
+/** Creates random runs, requests them and keeps the answers. */
 export class Requests {
   readonly active = new Set<Active>()
   readonly asked: Asked[] = []
-  /** Tags of runs whose program somebody killed. */
+  /** Tags of runs whose program a trouble killed. */
   readonly felled = new Set<number>()
   readonly #world: World
   readonly #dice: Dice
@@ -68,16 +68,16 @@ export class Requests {
     this.#dice = dice
   }
 
-  /** One run after the other, until told to stop. */
+  /** Requests one run after another until `goesOn` returns false. */
   async lane(requester: Requester, goesOn: () => boolean): Promise<void> {
     while (goesOn()) {
       const { how } = await this.ask(requester, this.#draw(), this.#dice.chance(0.35))
-      // Not again and again against a door that is shut.
+      // Waits a moment after a failure, so that a client does not repeat failing requests in a tight loop.
       if (how !== 'ended' && how !== 'killed') await sleep(this.#dice.between(50, 250))
     }
   }
 
-  /** A plan of this program. */
+  /** Plan for one run of this program. */
   plan(name: string, args: readonly number[], expected: Partial<Plan> = {}): Plan {
     const tag = ++this.#tag
     const file = name === 'true' ? '/bin/true' : this.#world.program(name)
@@ -94,7 +94,7 @@ export class Requests {
   #draw(): Plan {
     const dice = this.#dice
     const { data, strong } = this.#world
-    // None that the command line has for itself.
+    // No status that the command line uses for itself.
     const code = dice.chance(0.5) ? 0 : dice.between(100, 109)
     const tenths = dice.between(1, 20)
     switch (dice.pick(['true', 'true', 'out', 'out', 'drip', 'sum', 'sum', 'nap', 'deaf', strong ? 'escape' : 'nap'])) {
@@ -123,7 +123,7 @@ export class Requests {
     }
   }
 
-  /** Waits for an answer that must come. */
+  /** Waits for an answer, and reports a hang if none arrives in time. */
   async #watched(active: Active, coming: Promise<Answer>): Promise<Answer> {
     this.active.add(active)
     const patience = new AbortController()
@@ -180,7 +180,7 @@ const answerOfJson = (text: string): Answer => {
   return { how: 'killed', signal: result.signal ?? 0, stdout, byForce }
 }
 
-/** The plain command line: what `x0x help exec` says of its status. */
+/** Interprets the exit status of the command line as `x0x help exec` describes it. */
 const answerOfStatus = (status: number, stdout: Buffer, stderr: string): Answer => {
   const denied = / denied .*? \((\w+)\): /.exec(stderr)?.[1]
   if (status === 255) {
@@ -190,23 +190,29 @@ const answerOfStatus = (status: number, stdout: Buffer, stderr: string): Answer 
   }
   if (CLI_FAILURES.includes(status)) return { how: 'refused', why: stderr.trim() }
   const byForce = stderr.includes('cancelled: ')
-  // Interrupted before anything had come, or a second time, or with a daemon that could not be told: it waited no more.
+  // The client was interrupted before any output, or twice, or could not reach its daemon. It then stopped waiting.
   const unheard = stdout.length === 0 || /^x0x: (?:interrupted|stopped waiting); /m.test(stderr)
   if (status === 130 && unheard && !byForce) return { how: 'gone', why: 'interrupted' }
   return status > 128 ? { how: 'killed', signal: status - 128, stdout, byForce } : { how: 'ended', code: status, stdout, stderr, byForce }
 }
 
-/** Where only a process group holds a run, other programs of this user may hide their environment while it ends. */
+/**
+ * With containment by a process group only, another program of the user can hide its environment while it ends. The warning is then
+ * permitted.
+ */
 const MAY_BE_SAID = process.getuid?.() === 0 ? /^$/ : /^(?:x0x: warning: descendants_may_survive: .*\n?)?$/
 
-/** What a command that leaves processes behind is warned of. */
+/** The warning for a command that leaves processes behind. */
 const LEFT_BEHIND = /^x0x: warning: descendants_ended: .*\n?/m
 
-/** What is untrue of an answer, or null. An end by force may come at any byte; any other end must be the program's own, whole. */
+/**
+ * Returns what is untrue about an answer, or null. A forced end may come after any byte. Any other answer must have the program's own end
+ * and its whole output.
+ */
 export const untruth = ({ plan, answer }: Asked, felled: ReadonlySet<number>): string | null => {
   if (answer.how === 'hung') return answer.why
   if (answer.how !== 'ended' && answer.how !== 'killed') return null
-  // A shell that was killed leaves its sha256sum at the end of its input, which sums what had come.
+  // If its shell is killed, sha256sum reaches the end of its input and prints the sum of the bytes so far.
   const isOtherSum = answer.how === 'killed' && plan.name === 'sum' && /^[0-9a-f]{64} {2}-\n$/.test(answer.stdout.toString('latin1'))
   const isPart = isOtherSum || plan.stdout.subarray(0, answer.stdout.length).equals(answer.stdout)
   if (!isPart) return `output that the program did not write: ${answer.stdout.length} bytes`

@@ -13,19 +13,19 @@ import { isRunning, MeshOfDaemons, until, type TestDaemon } from '../../test/sup
 import { RestClient } from '../../test/support/rest-client.ts'
 
 export const REQUESTERS = ['alice', 'carol', 'dave'] as const
-/** Below what the requesters try at once, so that some are denied. */
+/** Less than the requesters try at once, so that some requests are denied. */
 const PER_AGENT = 3
 export const TOTAL = PER_AGENT * REQUESTERS.length
-/** As often as a service manager would try; a daemon may lose its first network half while it starts. */
+/** Number of starts that a service manager would try. A daemon may lose its first network process while it starts. */
 const START_ATTEMPTS = 5
-/** What the programs print so many of: `<INT>` ends below a million. */
+/** Bytes per unit of output. The programs count units because `<INT>` allows only numbers below a million. */
 export const UNIT = 5
-/** What the programs print parts of. */
+/** Length of the data that the programs print parts of. */
 const DATA_BYTES = UNIT * 800_000
 
 /**
- * What runs on bob, each in a directory of ours, so that whatever is left of it can be found. Exit codes are given one higher, because `<INT>` is
- * never 0; the last argument is the run's tag.
+ * Programs that run on bob. Each works in a directory of the test, so that leftovers can be found. Exit codes are passed plus one, because
+ * `<INT>` is never 0. The last argument is the tag of the run.
  */
 const PROGRAMS: Readonly<Record<string, string>> = {
   out: 'head -c "$(($1 * UNIT))" data; exit "$(($2 - 1))"',
@@ -46,17 +46,17 @@ export interface Requester {
   readonly client: RestClient
 }
 
-/** One responder and three requesters, each on a path of its own that can be cut. */
+/** One target and three requesters. Each requester has its own path, which can be cut. */
 export class World {
   readonly mesh: MeshOfDaemons
   readonly bob: TestDaemon
   readonly requesters: readonly Requester[]
   readonly data: Buffer
-  /** Those that were there when a half of theirs was killed, and must not be there for long. */
+  /** Processes that existed when a process of their daemon was killed. They must end soon. */
   readonly doomed: { readonly member: Member; readonly of: string }[] = []
-  /** How often a daemon had to be started more than once before it stood. */
+  /** Number of daemon starts that failed. */
   restartsInVain = 0
-  /** Bob's programs cannot escape. */
+  /** Whether the containment holds processes that try to escape. */
   strong = false
   readonly #restarting = new Set<TestDaemon>()
 
@@ -132,22 +132,22 @@ export class World {
     this.strong = record !== null && record.in_force !== 'group'
   }
 
-  /** The process of a daemon's network half as it is now, or null while there is none. */
+  /** PID of a daemon's current network process, or null if there is none. */
   async networkOf(daemon: TestDaemon): Promise<number | null> {
     if (!daemon.running) return null
     const pid = await daemon.networkPid().catch(() => 0)
-    // The daemon may have ended meanwhile.
+    // The daemon may have ended in the meantime.
     return pid > 0 && daemon.running && descendantsOf(daemon.pid).some((member) => member.pid === pid) && isRunning(pid) ? pid : null
   }
 
-  /** What descends from this process now has to be gone at the end. */
+  /** Records this process and its current descendants, which must be gone at the end. */
   doom(daemon: TestDaemon, pid: number): void {
     const born = birthOf(pid)
     const members = [...(born === undefined ? [] : [{ pid, born }]), ...descendantsOf(pid)]
     this.doomed.push(...members.map((member) => ({ member, of: daemon.name })))
   }
 
-  /** SIGKILL to the executor, and then what a service manager does. False when it is being started just now. */
+  /** Kills the executor process and restarts the daemon, as a service manager does. Returns false if the daemon is already restarting. */
   async crash(daemon: TestDaemon): Promise<boolean> {
     if (this.#restarting.has(daemon) || !daemon.running) return false
     this.#restarting.add(daemon)
@@ -161,7 +161,7 @@ export class World {
     }
   }
 
-  /** Its network half may be killed, stopped or cut off meanwhile: then it is up as soon as it answers. */
+  /** Waits until the daemon answers, because its network process may be killed, stopped or cut off meanwhile. */
   async #bringUp(daemon: TestDaemon): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
@@ -176,13 +176,16 @@ export class World {
   }
 }
 
-/** Tells others an address of the documentation's network, and so none of loopback: there is no way but the one that is cut. */
+/**
+ * Announces an address of a documentation network instead of loopback addresses. The only path to the daemon is then the proxy, which can
+ * be cut.
+ */
 const announceNowhere = async ({ dir }: TestDaemon): Promise<void> => {
   await mkdir(dir, { recursive: true, mode: 0o700 })
   await writeFile(join(dir, 'config.toml'), 'announce = ["/ip4/192.0.2.1/tcp/9"]\n', { mode: 0o600 })
 }
 
-/** Where daemons and command lines put temporary files, for as long as the test runs. */
+/** Sets the temporary directory of daemons and command lines during the test. */
 const useTemporary = async (t: TestContext, directory: string): Promise<void> => {
   const before = process.env['TMPDIR']
   t.after(() => {
@@ -190,7 +193,7 @@ const useTemporary = async (t: TestContext, directory: string): Promise<void> =>
     else process.env['TMPDIR'] = before
   })
   await mkdir(directory)
-  // The network half may be another user.
+  // The network process may run as another user.
   await chmod(directory, 0o777)
   process.env['TMPDIR'] = directory
 }

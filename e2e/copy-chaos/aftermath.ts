@@ -6,10 +6,10 @@ import { wholeLines } from '../../test/support/journal.ts'
 import type { CliResult, JournalLineJson } from '../../test/support/mesh-of-daemons.ts'
 import { digestOf, type Copy, type CopyWorld } from './world.ts'
 
-/** One run of `x0x cp`. */
+/** Result of one `x0x cp`. */
 export interface CopyAnswer {
   readonly copy: Copy
-  /** Whether it printed that the file was copied. */
+  /** Whether it reported the file as copied. */
   readonly ok: boolean
   readonly status: number
   readonly stderr: string
@@ -29,7 +29,7 @@ export const answerOf = (copy: Copy, { status, stdout, stderr }: CliResult): Cop
   return { copy, ok, status, stderr }
 }
 
-/** What the destination has. Throws for anything else. */
+/** State of the destination. Throws unless it is absent, the old file or the whole new file. */
 export const stateOf = async ({ name, target, sha256, oldSha256 }: Copy): Promise<'absent' | 'old' | 'whole'> => {
   const data = await readFile(target).catch((error: unknown) => {
     if (errnoOf(error) === 'ENOENT') return null
@@ -45,7 +45,7 @@ export const stateOf = async ({ name, target, sha256, oldSha256 }: Copy): Promis
   return 'old'
 }
 
-/** The destination is never a mix, and a reported copy is whole and leaves nothing else. */
+/** Checks that the destination is never a mix, and that a reported copy is whole and leaves no other file. */
 export const assertCopied = async ({ copy, ok }: CopyAnswer): Promise<void> => {
   const state = await stateOf(copy)
   if (!ok) return
@@ -53,7 +53,7 @@ export const assertCopied = async ({ copy, ok }: CopyAnswer): Promise<void> => {
   assert.deepEqual(await readdir(copy.directory), ['file'], copy.name)
 }
 
-/** A copy that found no room says so, and occupies none. */
+/** Checks that a copy without room on the disk reports it and leaves no partial file. */
 export const assertNoRoom = async ({ copy, ok, status, stderr }: CopyAnswer): Promise<void> => {
   if (ok) return
   assert.equal(status, 1, `${copy.name}: ${stderr}`)
@@ -63,18 +63,18 @@ export const assertNoRoom = async ({ copy, ok, status, stderr }: CopyAnswer): Pr
 
 const isExit = (line: JournalLineJson): boolean => line.event === 'exit' && line['code'] === 0
 
-/** SHA-256 of what `@hash` prints of this file. */
+/** SHA-256 of the output of `@hash` for this file. */
 const printedSha256 = ({ size, sha256 }: Copy): string => digestOf(Buffer.from(`${JSON.stringify({ size, sha256 })}\n`))
 
-/** The command that completes a copy, with its output. An empty file is complete with its status. */
+/** The command that completes a copy, with the hash of its output. For an empty file this is `@stat`. */
 const lastCommandOf = (copy: Copy): string => {
   const { direction, target, source, sha256, size } = copy
-  // A `@write` that compared another SHA-256 would have failed.
+  // A `@write` whose data has another SHA-256 fails.
   if (direction === 'up') return ['@write', target, `sha256=${sha256}`, ''].join(' ')
   return size === 0 ? ['@stat', source, undefined, ''].join(' ') : ['@hash', source, undefined, printedSha256(copy)].join(' ')
 }
 
-/** Both logs tell the same requests, and each reported copy has its commands in them. */
+/** Checks that both logs have the same requests, and that they contain the commands of each reported copy. */
 export const assertLogged = async (world: CopyWorld, answers: readonly CopyAnswer[]): Promise<void> => {
   const lines = await world.bob.journal()
   const byId = Map.groupBy(lines, ({ request_id }) => request_id)

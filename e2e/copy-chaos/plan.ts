@@ -1,11 +1,11 @@
 import type { Dice } from '../chaos/dice.ts'
 
-/** What happens to a round of copies. */
+/** Faults that can happen to a round of copies. */
 export const FAULTS = [
   'none',
   /** Resets all connections once. */
   'cut',
-  /** Resets all connections, and refuses new ones until some have been tried. */
+  /** Resets all connections, and refuses new ones until some were tried. */
   'blackout',
   'kill client',
   'kill requester',
@@ -20,33 +20,33 @@ export type Fault = (typeof FAULTS)[number]
 const KIB = 1024
 const MIB = 1024 * KIB
 const MAX_BYTES = 40 * MIB
-/** Most bytes of a copy to the small disk, so that all of them fit when it has room again. */
+/** Maximum size of a copy to the small disk, so that all copies fit when it has room again. */
 const MAX_DISK_BYTES = 2 * MIB
 
 export interface PlannedCopy {
   readonly name: string
   readonly direction: 'up' | 'down'
   readonly size: number
-  /** Size of the file that the destination has before, or null. */
+  /** Size of the file that exists at the destination before the copy, or null. */
   readonly oldSize: number | null
 }
 
-/** Copies that run at the same time, and what happens to them. */
+/** Copies that run at the same time, and their fault. */
 export interface PlannedRound {
   readonly fault: Fault
   readonly copies: readonly PlannedCopy[]
-  /** The first copy is at this part of its bytes when the fault comes. At 0, its first request is in the log of requests. */
+  /** Part of the first copy's bytes after which the fault happens. At 0, it happens when the first request is in the request log. */
   readonly at: number
-  /** Connections to refuse in a blackout. */
+  /** Number of connections that a blackout refuses. */
   readonly refused: number
-  /** Copies that failed are run again after this round, not at the end. */
+  /** Whether failed copies are repeated after this round instead of at the end. */
   readonly repeats: boolean
 }
 
 const sizeOf = (dice: Dice, fault: Fault, isFirst: boolean): number => {
   // At least one copy does not fit.
   if (fault === 'full disk') return isFirst ? dice.between(MIB, MAX_DISK_BYTES) : dice.between(0, MAX_DISK_BYTES)
-  // A fault in the middle needs a copy that has one.
+  // A fault in the middle of a copy needs a copy that takes a while.
   const kind = isFirst && dice.chance(0.5) ? 1 : dice.roll()
   if (kind < 0.1) return 0
   if (kind < 0.6) return dice.between(1, 64 * KIB)
@@ -54,7 +54,7 @@ const sizeOf = (dice: Dice, fault: Fault, isFirst: boolean): number => {
   return dice.between(4 * MIB, MAX_BYTES)
 }
 
-/** Each fault comes equally often, in any order. */
+/** All faults are equally frequent, in random order. */
 export const planOf = (dice: Dice, copies: number, atOnce: number): PlannedRound[] => {
   const rounds: PlannedRound[] = []
   let faults: Fault[] = []

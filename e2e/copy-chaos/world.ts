@@ -11,12 +11,12 @@ import type { PlannedCopy, PlannedRound } from './plan.ts'
 
 const MIB = 1024 * 1024
 const DISK_BYTES = 128 * MIB
-/** Room that a full disk has left. */
+/** Room that is left on a full disk. */
 const ROOM_BYTES = 256 * 1024
-/** How often a daemon is started until it stands, as a service manager would do it. */
+/** Number of start attempts, as a service manager would make them. */
 const START_ATTEMPTS = 5
 
-/** Counts the connections that it refuses. */
+/** A proxy that counts the connections that it refuses. */
 class CountingProxy extends CuttableProxy {
   refused = 0
 
@@ -27,13 +27,13 @@ class CountingProxy extends CuttableProxy {
   }
 }
 
-/** One copy, with its files. Source and destination have a directory of their own. */
+/** One copy with its files. Source and destination each have their own directory. */
 export interface Copy extends PlannedCopy {
   readonly source: string
   readonly target: string
   /** Directory of the destination. */
   readonly directory: string
-  /** Words after `x0x cp`. */
+  /** Arguments of `x0x cp`. */
   readonly words: readonly [string, string]
   readonly sha256: string
   readonly oldSha256: string | null
@@ -46,7 +46,7 @@ export class CopyWorld {
   readonly alice: TestDaemon
   readonly bob: TestDaemon
   readonly proxy: CountingProxy
-  /** Whether the small disk is one, not only a limit of the ACL. */
+  /** Whether the small disk is a real file system. Otherwise only the ACL limits its size. */
   readonly hasDisk: boolean
   readonly #root: string
   readonly #disk: string
@@ -74,7 +74,7 @@ export class CopyWorld {
     return new CopyWorld(pair, { disk, hasDisk: mounted !== null, seed })
   }
 
-  /** Writes the source, and what the destination has before. */
+  /** Writes the source file and the old file of the destination. */
   async prepare(planned: PlannedCopy, onDisk: boolean): Promise<Copy> {
     const { name, direction, size, oldSize } = planned
     const [from, to] = direction === 'up' ? ['here', 'there'] : ['there', 'here']
@@ -111,7 +111,7 @@ export class CopyWorld {
     await rm(this.#ballast)
   }
 
-  /** Resolves when the first copy is as far as planned, or all copies are over. */
+  /** Resolves when the first copy has reached the planned point, or all copies are over. */
   async reached(
     { at }: PlannedRound,
     { direction, directory, size }: Copy,
@@ -126,7 +126,7 @@ export class CopyWorld {
     })
   }
 
-  /** Grows with each request. */
+  /** Size of the request log, which grows with each request. */
   async requestsBytes(): Promise<number> {
     return (await stat(this.requestsFile)).size
   }
@@ -152,7 +152,7 @@ export class CopyWorld {
     await until('the daemon has another network process', async () => (await daemon.networkPid().catch(() => pid)) !== pid)
   }
 
-  /** Does what the fault of a round is. Resolves when the daemons stand again. */
+  /** Causes the fault of a round. Resolves when both daemons run again. */
   async strike({ fault, refused, at }: PlannedRound, isOver: () => boolean): Promise<void> {
     const { alice, bob, proxy } = this
     switch (fault) {
@@ -184,7 +184,7 @@ export class CopyWorld {
     }
   }
 
-  /** Both daemons answer, and have no run under way. */
+  /** Waits until both daemons answer and no command runs. */
   async settle(): Promise<void> {
     await until('both daemons answer', async () => (await this.alice.answers()) && (await this.bob.answers()))
     await until('nothing runs on bob', async () => (await this.bob.diagnostics()).active_sessions === 0)

@@ -7,7 +7,7 @@ import type { CliResult, JournalLineJson } from '../../test/support/mesh-of-daem
 import { MAY_BE_UNKNOWN } from './plan.ts'
 import { journalOf, type FleetWorld } from './world.ts'
 
-/** What `--json` prints. */
+/** Output of `x0x exec --json` for several hosts. */
 export type FanoutAnswer = FanoutLedgerJson & { readonly hosts: readonly FanoutHostJson[] }
 
 export const answerOf = ({ stdout, stderr, status }: CliResult): FanoutAnswer => {
@@ -18,7 +18,7 @@ export const answerOf = ({ stdout, stderr, status }: CliResult): FanoutAnswer =>
   }
 }
 
-/** Each host that was asked ended once, and the sums are theirs. */
+/** Checks that each requested host ended exactly once, and that the counts and the exit status match these ends. */
 export const assertAddsUp = (answer: FanoutAnswer, asked: readonly string[], status: number, whole: FanoutLedgerJson = answer): void => {
   assert.deepEqual(answer.hosts.map(({ host }) => host).toSorted(), asked.toSorted())
   const sums = sumsOf(answer.fanout_id, answer.hosts)
@@ -43,7 +43,7 @@ const factsOf = ({ host, agent_id, end, request_id, code, signal, denial_reason,
   incomplete,
 })
 
-/** The file says of each host what the daemon said; answers what it says. */
+/** Checks that the ledger and the daemon agree about each host. Returns the contents of the ledger. */
 export const assertLedgerSays = async (
   path: string,
   answer: FanoutAnswer,
@@ -63,7 +63,7 @@ const assertExit = (said: FanoutHostJson, lines: readonly JournalLineJson[]): vo
   assert.deepEqual([exits[0]!['code'], exits[0]!['signal']], [said.code, said.signal])
 }
 
-/** What the journal over there must say of the request of a host that ended so. */
+/** Checks what the audit log of the host must say about its request, for each kind of end. */
 const AGREES: Readonly<Record<FanoutHostJson['end'], (said: FanoutHostJson, lines: readonly JournalLineJson[]) => void>> = {
   ran: assertExit,
   denied: (said, lines) => {
@@ -82,8 +82,8 @@ const AGREES: Readonly<Record<FanoutHostJson['end'], (said: FanoutHostJson, line
 }
 
 /**
- * What is said of each host is what the journal of that host says, and no journal knows a request that nobody made. It is unknown only
- * where something was lost: where it was cut or killed, where all were `heldUp`, or of those that were `unheard` of before.
+ * Checks that the end of each host agrees with its audit log, and that no audit log has a request that was not made. An end may be unknown
+ * only on a host that was cut or killed, if all daemons were `heldUp`, or on a host that was `unheard` before.
  */
 export const assertJournalsAgree = async (
   { hosts }: FleetWorld,

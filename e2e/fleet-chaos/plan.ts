@@ -1,42 +1,42 @@
 import type { Dice } from '../chaos/dice.ts'
 
-/** What becomes of a host, and of the command on it. */
+/** Fate of a host and of the command on it. */
 export type Fate =
   | 'quick'
   | 'fails'
   | 'talks'
   | 'slow'
-  /** Until the deadline of all. */
+  /** The command runs until the deadline of the fan-out. */
   | 'endless'
-  /** Told to end at the deadline, it takes a second more and ends as if nothing had been. */
+  /** After SIGTERM at the deadline, the command takes one more second and then succeeds. */
   | 'late'
   | 'denied'
-  /** Not up when it is asked. */
+  /** The daemon does not run when it is asked. */
   | 'dead'
-  /** All of the daemon is killed while the command runs there. */
+  /** The whole daemon is killed while the command runs. */
   | 'killed'
-  /** Its network's half is killed while the command runs there. */
+  /** The network process is killed while the command runs. */
   | 'halved'
-  /** Its connection is cut while the command runs there, and stays so for longer than the lease. */
+  /** The connection is cut while the command runs, for longer than the lease. */
   | 'cut'
-  /** Its connection is cut while the command runs there, and is there again at once. */
+  /** The connection is cut while the command runs, and works again at once. */
   | 'blinks'
 
 export interface HostPlan {
   readonly name: string
-  /** A process of its own, whole; else one of many in this process, without doors. */
+  /** A real daemon in its own processes. Otherwise one of many nodes in this process, without interfaces. */
   readonly isReal: boolean
   readonly fate: Fate
 }
 
-/** What is lost there in the middle may be unknown here; of all others it is known. */
+/** Fates that may end as unknown. The end of all other hosts is known. */
 export const MAY_BE_UNKNOWN: ReadonlySet<Fate> = new Set(['killed', 'halved', 'cut', 'blinks'])
 
-/** Each comes before one is left to chance. */
+/** Each fate comes once before further ones are random. */
 const REAL_FATES = ['killed', 'cut', 'late', 'dead', 'halved', 'blinks', 'denied'] as const
 const FATES = ['quick', 'quick', 'quick', 'fails', 'talks', 'slow', 'slow', 'endless', 'late', 'denied', 'dead'] as const
 
-/** What `/bin/sh` does there, in the directory of the host. */
+/** Shell script that the command runs in the directory of the host. */
 export const SCRIPTS: Readonly<Record<Fate, string>> = {
   quick: 'exit 0',
   fails: 'exit 7',

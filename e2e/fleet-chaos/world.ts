@@ -15,7 +15,7 @@ import { SCRIPTS, type HostPlan } from './plan.ts'
 
 const portOf = (multiaddr: string): number => Number(multiaddr.split('/')[4])
 
-/** One host, whichever it is. */
+/** One host of either kind. */
 export interface Host extends HostPlan {
   readonly dir: string
   readonly agentId: string
@@ -29,21 +29,21 @@ interface Requester {
   readonly deed: string
 }
 
-/** Trusts the requester, and lets it run the deed, or something else. */
+/** Makes the host trust the requester, and allows the command or another one. */
 const prepare = async (dir: string, { fate }: HostPlan, { card, deed }: Requester): Promise<void> => {
   await introduceIn(dir, [{ card, name: 'requester' }], 'trusted')
   await allowIn(dir, [card], [fate === 'denied' ? '/bin/false' : deed], dir)
   await writeFile(join(dir, 'fate'), SCRIPTS[fate])
 }
 
-/** A requester that is a real daemon, and hosts of both kinds that know nobody else. */
+/** A requester that is a real daemon, and hosts of both kinds that know only the requester. */
 export class FleetWorld {
   readonly mesh: MeshOfDaemons
   readonly requester: TestDaemon
-  /** The command: says in the directory of its host that it ran, and meets its fate. */
+  /** The command. It records in the directory of its host that it ran, and runs the script of its fate. */
   readonly deed: string
   readonly hosts: Host[] = []
-  /** Of all hosts in this process: to start one for each is most of what they cost. */
+  /** Shared by all hosts in this process, because one cleanup process per host would be expensive. */
   readonly #cleanup = new CleanupProcess({ log: silentLogger })
   readonly #endings: (() => unknown)[] = []
 
@@ -53,7 +53,7 @@ export class FleetWorld {
     this.deed = deed
   }
 
-  /** All but the dead ones are up. */
+  /** Starts all hosts except the dead ones. */
   static async create(t: TestContext, plans: readonly HostPlan[]): Promise<FleetWorld> {
     const mesh = await MeshOfDaemons.create('x0x-fleet-chaos-')
     const world = new FleetWorld(mesh, await mesh.program('deed', 'echo ran >> ran\n. ./fate'))
@@ -70,7 +70,7 @@ export class FleetWorld {
     return world
   }
 
-  /** What has its files in a directory of the mesh ends before it. */
+  /** Stops everything that has files in the directory of the mesh before it removes that directory. */
   async #stop(): Promise<void> {
     try {
       await Promise.all(this.#endings.map(async (ending) => ending()))
@@ -104,7 +104,7 @@ export class FleetWorld {
     return { ...plan, dir, agentId, daemon: null, proxy: null, start }
   }
 
-  /** Into the file of a daemon that does not run yet. */
+  /** Writes the contacts of the requester before it starts. */
   async #introduce(): Promise<void> {
     const cards = this.hosts.map(async ({ name, dir, proxy }) => {
       const way = proxy === null ? this.mesh.daemons.find((daemon) => daemon.dir === dir)!.multiaddr : `/ip4/127.0.0.1/tcp/${proxy.port}`
@@ -114,12 +114,12 @@ export class FleetWorld {
   }
 }
 
-/** How often the deed was done there. */
+/** How many times the command ran on this host. */
 export const deedsOf = async ({ dir }: Host): Promise<number> =>
   (await readFile(join(dir, 'ran'), 'utf8').catch(() => '')).split('ran').length - 1
 
 export const hasBegun = ({ dir }: Host): boolean => existsSync(join(dir, 'ran'))
 
-/** Its journal as it is on the disk. */
+/** Audit log of the host, read from the disk. */
 export const journalOf = async ({ dir }: Host): Promise<JournalLineJson[]> =>
   wholeLines(await readFile(join(dir, 'exec.log'), 'utf8').catch(() => '')).map((line) => JSON.parse(line) as JournalLineJson)
