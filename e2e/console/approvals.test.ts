@@ -8,7 +8,7 @@ import { ConsolePlace, RawClient, type Watched } from '../../test/support/consol
 import { deskPlace, type DeskPlaceHandle, type DeskPlaceInit } from '../../test/support/desk-place.ts'
 import { decide, watching } from '../../test/support/desk-watcher.ts'
 
-// A console whose commands a human must allow.
+// A console whose commands need approval.
 
 const OPTIONS = { timeout: 60_000, skip: terminalProblem() ?? false }
 const ON_HOST = '[tools.exec]\nhost = "gateway"\nsecurity = "allowlist"\n'
@@ -32,7 +32,7 @@ const asking = (place: ConsolePlace, more: object = {}): RawClient => {
   return client
 }
 
-test('a command of a console waits for a human, who sees it there too, and its reply says where it ran', OPTIONS, async (t) => {
+test('a command of a console waits for an approver, the screen says so, and its reply names the execution mode', OPTIONS, async (t) => {
   const { place, desk, host } = await hostOf(t)
   const { human, next } = await watching(desk)
   const client = asking(place)

@@ -7,11 +7,11 @@ import { ConsolePlace } from '../../test/support/console-place.ts'
 import { entry, transcriptOf } from '../../test/support/transcripts.ts'
 import { terminalProblem } from '../../src/process/terminal.ts'
 
-// One command after another through the built programs: what rexec.md promises of the host, its client and their statuses.
+// One command after another through the built programs. Checks what rexec.md promises about the host, its client and the exit statuses.
 
 const OPTIONS = { timeout: 60_000, skip: terminalProblem() ?? false }
 
-test('a host says where it listens, shows each command and is gone after Ctrl-C', OPTIONS, async (t) => {
+test('a console host prints its socket path, shows each command and removes its socket after Ctrl-C', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const away = await place.rexec(['--check-host'])
   assert.deepEqual([away.status, away.stdout, away.stderr], [127, 'HOST NOT FOUND\n', ''])
@@ -37,7 +37,7 @@ test('a host says where it listens, shows each command and is gone after Ctrl-C'
   await assert.rejects(stat(place.socket), { code: 'ENOENT' })
 })
 
-test('statuses say how a command ended, or why it did not run', OPTIONS, async (t) => {
+test('exit statuses tell how a command ended or why it did not run', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   await place.host()
   assert.equal((await place.run(['sh', '-c', 'kill -9 $$'])).status, 137)
@@ -85,7 +85,7 @@ const WRONG_LINES: readonly (readonly [readonly string[], RegExp])[] = [
   [['--print'], /name of one transcript/],
 ]
 
-test('rejects a wrong command line with status 2', OPTIONS, async (t) => {
+test('a wrong command line ends with status 2', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   for (const [words, problem] of WRONG_LINES) {
     const { status, stdout, stderr } = await place.rexec([...words])
@@ -94,7 +94,7 @@ test('rejects a wrong command line with status 2', OPTIONS, async (t) => {
   }
 })
 
-test('a command has a raw terminal of 80 columns and 24 rows of its own, and no input', OPTIONS, async (t) => {
+test('a command has its own raw terminal of 80 columns and 24 rows, and no input', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   await place.host()
   const { stdout } = await place.run([
@@ -110,7 +110,7 @@ test('a command has a raw terminal of 80 columns and 24 rows of its own, and no 
   assert.equal(own.stdout.includes('ptmx'), false, 'the other end of no terminal is in its hands')
 })
 
-test('its input is what the client read, to a real end, and only UTF-8', OPTIONS, async (t) => {
+test('the stdin of a command is the complete stdin of its client, and only UTF-8', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   await place.host()
   const text = 'Größe\u0000\n'.repeat(60_000)
@@ -128,31 +128,35 @@ test('its input is what the client read, to a real end, and only UTF-8', OPTIONS
   assert.deepEqual([large.status, large.stdout], [2, ''])
 })
 
-test("its environment is the host's with what was given, or that alone; nobody runs under another's name", OPTIONS, async (t) => {
-  const other = await ConsolePlace.make(t)
-  const home = other.env['HOME'] ?? ''
-  await mkdir(join(home, '.local', 'bin'), { recursive: true })
-  await writeFile(join(home, '.local', 'bin', 'own-program'), '#!/bin/sh\necho "mine: $0"\n', { mode: 0o755 })
-  await other.host(['--start-host'], { env: { OF_HOST: 'yes', PWD: '/nowhere' } })
-  const words = ['--env', 'A=1=2', '-e', 'REXEC_WHOAMI=root', '-e', 'NODE_OPTIONS=--no-such-option-of-node']
-  const full = await other.run(['sh', '-c', 'echo $OF_HOST $A $REXEC_WHOAMI $NODE_OPTIONS; pwd'], words)
-  assert.equal(full.stdout, `yes 1=2 Codex --no-such-option-of-node\n${other.dir}\n`)
-  const cleared = await other.run(['/usr/bin/env'], ['--clear-env', '-e', 'ONLY=this'])
-  const names = cleared.stdout.split('\n').map((line) => line.split('=')[0] ?? '')
-  assert.deepEqual(names.filter((name) => !/^(X0X_.*|)$/.test(name)).sort(), ['ONLY', 'REXEC_WHOAMI', 'TERM'])
-  assert.match((await other.run(['own-program'])).stdout, /^mine: /)
-  await writeFile(join(other.dir, 'here.sh'), '#!/bin/sh\necho here\n', { mode: 0o755 })
-  assert.equal((await other.run(['./here.sh'])).stdout, 'here\n')
-  const given = await other.run(['here.sh'], ['-e', `PATH=${other.dir}:/usr/bin:/bin`])
-  assert.equal(given.stdout, 'here\n')
-  assert.deepEqual((await other.entries(5))[0]?.envs, {
-    A: '[not recorded]',
-    REXEC_WHOAMI: '[not recorded]',
-    NODE_OPTIONS: '[not recorded]',
-  })
-})
+test(
+  "a command gets the environment of the host plus the given variables, or only those, and keeps the client's name",
+  OPTIONS,
+  async (t) => {
+    const other = await ConsolePlace.make(t)
+    const home = other.env['HOME'] ?? ''
+    await mkdir(join(home, '.local', 'bin'), { recursive: true })
+    await writeFile(join(home, '.local', 'bin', 'own-program'), '#!/bin/sh\necho "mine: $0"\n', { mode: 0o755 })
+    await other.host(['--start-host'], { env: { OF_HOST: 'yes', PWD: '/nowhere' } })
+    const words = ['--env', 'A=1=2', '-e', 'REXEC_WHOAMI=root', '-e', 'NODE_OPTIONS=--no-such-option-of-node']
+    const full = await other.run(['sh', '-c', 'echo $OF_HOST $A $REXEC_WHOAMI $NODE_OPTIONS; pwd'], words)
+    assert.equal(full.stdout, `yes 1=2 Codex --no-such-option-of-node\n${other.dir}\n`)
+    const cleared = await other.run(['/usr/bin/env'], ['--clear-env', '-e', 'ONLY=this'])
+    const names = cleared.stdout.split('\n').map((line) => line.split('=')[0] ?? '')
+    assert.deepEqual(names.filter((name) => !/^(X0X_.*|)$/.test(name)).sort(), ['ONLY', 'REXEC_WHOAMI', 'TERM'])
+    assert.match((await other.run(['own-program'])).stdout, /^mine: /)
+    await writeFile(join(other.dir, 'here.sh'), '#!/bin/sh\necho here\n', { mode: 0o755 })
+    assert.equal((await other.run(['./here.sh'])).stdout, 'here\n')
+    const given = await other.run(['here.sh'], ['-e', `PATH=${other.dir}:/usr/bin:/bin`])
+    assert.equal(given.stdout, 'here\n')
+    assert.deepEqual((await other.entries(5))[0]?.envs, {
+      A: '[not recorded]',
+      REXEC_WHOAMI: '[not recorded]',
+      NODE_OPTIONS: '[not recorded]',
+    })
+  },
+)
 
-test('output comes back without what a terminal obeys, and as text', OPTIONS, async (t) => {
+test('output comes back as text without terminal escape sequences', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const host = await place.host()
   const script = String.raw`printf '\357\273\277a\r\nb\rc\n\033[1;31mred\033[0m \033(Bplain \033]0;title\007end\n\033]0;open\nnext\n\302\233x\n'; printf '\377\n'`
@@ -161,7 +165,7 @@ test('output comes back without what a terminal obeys, and as text', OPTIONS, as
   await host.printed(/red plain end/)
 })
 
-test('of output without measure the reply keeps beginning and end, and says so', OPTIONS, async (t) => {
+test('the reply with a huge output keeps the beginning and the end and counts the omitted bytes', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   await place.host()
   const { status, stdout } = await place.run(['sh', '-c', 'echo begin; head -c 8000000 /dev/zero | tr "\\0" x; echo; echo end'])
@@ -170,7 +174,7 @@ test('of output without measure the reply keeps beginning and end, and says so',
   assert.match(stdout, /^begin\nx+\n\[… \d+ bytes are left out …\]\nx+\nend\n$/)
 })
 
-test('x0x console speaks the same words', OPTIONS, async (t) => {
+test('x0x console runs commands and checks the host as rexec does', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   await place.host(['console'], { program: 'x0x' })
   const ended = await place.begin(['console', 'run', '--whoami', 'C', '--dir', '/', '--', 'echo', 'hi'], { program: 'x0x' }).ended
@@ -179,7 +183,7 @@ test('x0x console speaks the same words', OPTIONS, async (t) => {
   assert.equal(checked.stdout, 'HOST RUNNING\n')
 })
 
-test('--list, --print and --follow read what the host writes', OPTIONS, async (t) => {
+test('--list, --print and --follow read the transcripts that the host writes', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const host = await place.host()
   const name = /\.rexec\/(.*)\.jsonl/.exec(host.stderr)?.[1] ?? ''
@@ -196,7 +200,7 @@ test('--list, --print and --follow read what the host writes', OPTIONS, async (t
   assert.deepEqual([escape.status, escape.stdout], [2, ''])
 })
 
-test('a client whose output is lost says so and fails, and 141 where its reader has left', OPTIONS, async (t) => {
+test('a client that cannot write its output reports it and fails, and exits with 141 if its reader left', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   await place.host()
   const name = '2020-01-01-00:00:00'

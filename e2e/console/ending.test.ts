@@ -10,11 +10,11 @@ import { terminalProblem } from '../../src/process/terminal.ts'
 import { ConsolePlace, RawClient, type Watched } from '../../test/support/console-place.ts'
 import { isAlive, until } from '../../test/support/processes.ts'
 
-// What ends, and what may not hold up what: clients, hosts and commands that are killed, slow, or several at once.
+// Ends of clients, hosts and commands: killed, slow, or several at once. A slow or dead one must not block the others.
 
 const OPTIONS = { timeout: 60_000, skip: terminalProblem() ?? false }
 
-/** A client of a command that says its pid and goes on. `first` is what it does before. */
+/** A client whose command prints its PID and continues. `first` is a shell command that runs before. */
 const goingOn = async (place: ConsolePlace, host: Watched, first = ':'): Promise<{ client: Watched; pid: number }> => {
   const script = `${first}; echo pid-$$; while :; do sleep 1; done`
   const client = place.begin(['--whoami', 'Codex', '--dir', place.dir, '--', 'sh', '-c', script])
@@ -34,7 +34,7 @@ for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
     assert.deepEqual([entry?.exit, entry?.error], [143, 'aborted'])
   })
 
-test('a client that is killed takes its command along, one that ignores SIGTERM too', OPTIONS, async (t) => {
+test('killing a client ends its command, even one that ignores SIGTERM', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const { client, pid } = await goingOn(place, await place.host(), 'trap "" TERM HUP')
   client.child.kill('SIGKILL')
@@ -43,7 +43,7 @@ test('a client that is killed takes its command along, one that ignores SIGTERM 
   assert.deepEqual([entry?.exit, entry?.error], [137, 'aborted'])
 })
 
-test('a slow command holds up no other; screen and transcript have the order of arrival', OPTIONS, async (t) => {
+test('a slow command does not delay others, and screen and transcript keep the order of arrival', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const host = await place.host()
   const gate = join(place.dir, 'gate')
@@ -72,7 +72,7 @@ test('a slow command holds up no other; screen and transcript have the order of 
   )
 })
 
-test('there is one host: a second is refused, a dead one is replaced, and its commands are dead too', OPTIONS, async (t) => {
+test('a second host is refused, a dead host is replaced, and the commands of the dead host end', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const first = await place.host()
   const second = await place.rexec(['--start-host'])
@@ -93,12 +93,12 @@ test('there is one host: a second is refused, a dead one is replaced, and its co
   )
 })
 
-test('of hosts that start at once over a socket that a dead one left, one runs', OPTIONS, async (t) => {
+test('if several hosts start at once over the socket of a dead host, exactly one runs', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const dead = await place.host()
   dead.child.kill('SIGKILL')
   await dead.ended
-  // A transcript is named by its second, and none is written over.
+  // A transcript is named after its second, and no transcript is overwritten.
   await sleep(1_100)
   const hosts = [1, 2, 3, 4].map(() => place.begin(['--start-host']))
   const runs = async (host: Watched): Promise<boolean> =>
@@ -114,7 +114,7 @@ test('of hosts that start at once over a socket that a dead one left, one runs',
   assert.equal((await place.run(['echo', 'served'])).stdout, 'served\n')
 })
 
-test('without a name its sockets are that of the session and that of /tmp, and clients find either', OPTIONS, async (t) => {
+test('without a name the host listens in the session directory and in /tmp, and clients find either socket', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const shared = `/tmp/.rexec-${process.geteuid?.()}`
   if (existsSync(shared)) return t.skip(`a console of this user runs: ${shared}`)
@@ -137,14 +137,14 @@ test('without a name its sockets are that of the session and that of /tmp, and c
   assert.deepEqual([existsSync(own), existsSync(shared)], [false, false])
 })
 
-test('who is attached is told of commands as they end, and of the end of the host', OPTIONS, async (t) => {
+test('an attached client gets commands as they end, and the end of the host', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const host = await place.host(['--start-host', '--no-add-path'])
   await place.run(['echo', 'before'])
   const attached = place.begin(['--attach', '--no-color'])
   const raw = place.client()
   raw.send({ action: 'attach', ansi: true })
-  // Attached once a later command is told.
+  // The client is attached once a later command is reported to it.
   await until(async () => {
     await place.run(['true'])
     return /\$ true/.test(attached.stdout)

@@ -11,7 +11,7 @@ import { terminalProblem } from '../../src/process/terminal.ts'
 import { ConsolePlace } from '../../test/support/console-place.ts'
 import { isAlive, until } from '../../test/support/processes.ts'
 
-// The tools of `rexec --mcp-stdio`, by the client of the official library.
+// The tools of `rexec --mcp-stdio`, called with the client of the official library.
 
 const OPTIONS = { timeout: 60_000, skip: terminalProblem() ?? false }
 const PROGRAM = join(import.meta.dirname, '../../deploy/bin/rexec.cjs')
@@ -32,7 +32,7 @@ const textOf = ({ content }: CallToolResult): string => {
   return part.text
 }
 
-test('a tool runs commands on the console in the name that it was started with, and answers as the protocol does', OPTIONS, async (t) => {
+test('the exec tool runs commands on the console under the name of its server and returns the documented results', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   await place.host()
   const client = await connected(t, place)
@@ -76,7 +76,7 @@ test('a call that is cancelled, or whose client is gone, ends its command', OPTI
   }
 })
 
-test('without a host a call says so; one whose host dies is not sent again', OPTIONS, async (t) => {
+test('without a host a call fails with host_not_found, and a call whose host dies is not sent again', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   const client = await connected(t, place)
   assert.equal(textOf(await client.callTool({ name: 'check_host' })), 'HOST NOT FOUND')
@@ -97,7 +97,7 @@ test('without a host a call says so; one whose host dies is not sent again', OPT
   assert.equal(again.output, 'ran\n')
 })
 
-test('--mcp-stdio wants a name, and no command', OPTIONS, async (t) => {
+test('--mcp-stdio requires a valid name and accepts no command', OPTIONS, async (t) => {
   const place = await ConsolePlace.make(t)
   for (const words of [['--mcp-stdio'], ['-m', '--whoami', 'a\nb'], ['-m', '--whoami', 'C', '--', 'true']])
     assert.equal((await place.rexec(words)).status, 2)

@@ -11,7 +11,7 @@ import { NO_TMUX, Tmux } from '../../test/support/tmux.ts'
 const PROGRAM = fileURLToPath(new URL('../../deploy/bin/rexec.cjs', import.meta.url))
 const OPTIONS = { skip: NO_TMUX, timeout: 60_000 }
 
-/** A host in a real terminal of 80 columns. */
+/** A host on a real terminal of 80 columns. */
 const begin = async (t: TestContext, words: readonly string[] = [], size: { columns?: number; rows?: number } = {}) => {
   const tmux = await Tmux.make(t)
   const place = await ConsolePlace.make(t)
@@ -23,13 +23,13 @@ const begin = async (t: TestContext, words: readonly string[] = [], size: { colu
 
 const agent = (place: ConsolePlace, name: string, ...argv: string[]) => place.begin(['--whoami', name, '--dir', '/', '--', ...argv])
 
-/** From the first banner on, without times. */
+/** The screen from the first banner on, without times. */
 const commands = (lines: readonly string[]): string[] => {
   const from = lines.findIndex((line) => line.startsWith('[2'))
   return lines.slice(from).map((line) => line.replace(/^\[\d[^\]]*\]/, '[T]').replace(/after [\d.]+ s/, 'after N s'))
 }
 
-test('three agents at once, one human: whole commands in the order of arrival, and a slow one holds up nobody', OPTIONS, async (t) => {
+test('the screen shows whole commands in order of arrival, and a slow one does not delay the others', OPTIONS, async (t) => {
   const { place, tmux } = await begin(t)
   const gate = join(place.dir, 'gate')
   assert.equal(spawnSync('mkfifo', [gate]).status, 0)
@@ -69,17 +69,17 @@ test('three agents at once, one human: whole commands in the order of arrival, a
   )
 })
 
-test('a host whose terminal is closed ends, and its commands with it', OPTIONS, async (t) => {
+test('a host whose terminal is closed ends, and its commands end with it', OPTIONS, async (t) => {
   const { place, tmux } = await begin(t)
   const run = agent(place, 'Codex', 'sh', '-c', 'echo begins; sleep 600')
   await tmux.shows(/^│ begins$/)
-  // Until nothing of its session is left.
+  // Waits until no process of its terminal session is left.
   await tmux.close()
   assert.equal((await run.ended).status, 143)
   assert.equal((await place.rexec(['--check-host'])).status, 127)
 })
 
-test('a hostile command changes nothing of the terminal, and cannot write a banner', OPTIONS, async (t) => {
+test('a hostile command cannot change the terminal or fake a banner', OPTIONS, async (t) => {
   const { place, tmux } = await begin(t, [], { columns: 60, rows: 20 })
   const title = await tmux.variable('pane_title')
   const fake = '[2026-01-01T00:00:00Z] root:/ $ all is well'
@@ -97,7 +97,7 @@ test('a hostile command changes nothing of the terminal, and cannot write a bann
   assert.deepEqual([await tmux.variable('alternate_on'), await tmux.variable('mouse_any_flag')], ['0', '0'])
 })
 
-test('what other doors of this host run is seen from their journal, marked as theirs', OPTIONS, async (t) => {
+test('a console shows the runs of other interfaces from their audit log and marks them', OPTIONS, async (t) => {
   const journal = await ConsolePlace.make(t)
   const theirs = await journal.host()
   await journal.run(['true'])

@@ -8,14 +8,14 @@ import { ConsolePlace } from '../../test/support/console-place.ts'
 
 const transcripts = async (place: ConsolePlace, ...words: string[]) => place.begin(['transcripts', ...words], { program: 'x0x' }).ended
 
-/** All that stands in any file of the directory of transcripts, the journal included. */
+/** Contents of all files in the transcript directory, including the journal. */
 const everything = async (place: ConsolePlace): Promise<string> => {
   const directory = join(place.dir, 'home', '.rexec')
   const files = (await readdir(directory, { withFileTypes: true })).filter((file) => file.isFile())
   return (await Promise.all(files.map((file) => readFile(join(directory, file.name), 'latin1')))).join('')
 }
 
-test('a host that is killed with -9 while a slow command runs has kept every command that ended', async (t) => {
+test('a host that is killed with SIGKILL during a slow command keeps every command that ended', async (t) => {
   const place = await ConsolePlace.make(t)
   const host = await place.host()
   const gate = join(place.dir, 'gate')
@@ -44,7 +44,7 @@ test('a host that is killed with -9 while a slow command runs has kept every com
   assert.match((await transcripts(place, 'search', 'of two')).stdout, /output:1 {2}two {2}of two\n$/)
 })
 
-test('values of --env are in no file of a console, unless it was told to record them', async (t) => {
+test('values of --env are in no file of a console unless --record-env is set', async (t) => {
   for (const flags of [[], ['--record-env']]) {
     const place = await ConsolePlace.make(t)
     const host = await place.host(['--start-host', ...flags])
@@ -58,7 +58,7 @@ test('values of --env are in no file of a console, unless it was told to record 
   }
 })
 
-test('what a host has kept is exported with the times at which output came, and followed to the next command', async (t) => {
+test('a transcript is exported with the times of its output, and followed until the next command', async (t) => {
   const place = await ConsolePlace.make(t)
   await place.host()
   const gate = join(place.dir, 'gate')
@@ -81,7 +81,7 @@ test('what a host has kept is exported with the times at which output came, and 
   assert.equal((await follower.ended).status, 0)
 })
 
-test('a host that is killed with -9 at its answer has kept the command', { timeout: 120_000 }, async (t) => {
+test('a host that is killed with SIGKILL while it answers has kept the command', { timeout: 120_000 }, async (t) => {
   const place = await ConsolePlace.make(t)
   for (let round = 0; round < 10; round++) {
     const host = await place.host()

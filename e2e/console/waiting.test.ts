@@ -8,12 +8,12 @@ import { findExecutable } from '../../src/policy/executable.ts'
 import { terminalProblem } from '../../src/process/terminal.ts'
 import { ConsolePlace } from '../../test/support/console-place.ts'
 
-// Programs that would wait for keys on a terminal at which nobody can type.
+// Programs that would wait for keys, on a terminal without a person.
 
 const hasGit = findExecutable('git').kind === 'found'
 const OPTIONS = { timeout: 60_000, skip: terminalProblem() ?? (hasGit ? false : 'needs git') }
 const COMMITS = 60
-/** A pager or an editor that a person uses, which waits for ever. */
+/** Pagers and editors that a person uses, and that wait forever. */
 const OF_A_PERSON = Object.fromEntries(
   ['PAGER', 'GIT_PAGER', 'MANPAGER', 'EDITOR', 'VISUAL', 'GIT_EDITOR', 'GIT_SEQUENCE_EDITOR'].map((name) => [name, 'sleep 1000; :']),
 )
@@ -31,7 +31,7 @@ const place = async (t: TestContext): Promise<ConsolePlace> => {
   return made
 }
 
-test('a pager prints all at once, whatever that of the host is; the pager that the caller sets is used', OPTIONS, async (t) => {
+test('a pager prints everything at once, and a pager that the client sets is used', OPTIONS, async (t) => {
   const console = await place(t)
   const { status, stdout } = await console.run(['git', 'log', '--oneline'])
   assert.deepEqual([status, stdout.trim().split('\n').length], [0, COMMITS])
@@ -39,7 +39,7 @@ test('a pager prints all at once, whatever that of the host is; the pager that t
     assert.equal((await console.run(['git', 'log', '--oneline'], ['-e', `${name}=wc -l`])).stdout.trim(), String(COMMITS), name)
 })
 
-test('an editor fails at once and says what to do; the editor that the caller sets is used', OPTIONS, async (t) => {
+test('an editor fails at once and says what to do, and an editor that the client sets is used', OPTIONS, async (t) => {
   const console = await place(t)
   for (const argv of [
     ['git', 'commit', '--allow-empty'],
@@ -56,7 +56,7 @@ test('an editor fails at once and says what to do; the editor that the caller se
   }
 })
 
-test('a question for a password fails at once', OPTIONS, async (t) => {
+test('a password prompt fails at once', OPTIONS, async (t) => {
   const console = await place(t)
   const { status, stdout } = await console.run(['sh', '-c', 'printf "protocol=https\\nhost=x.example\\n\\n" | git credential fill'])
   assert.notEqual(status, 0)

@@ -8,17 +8,17 @@ const BROWSERS = ['/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/go
 
 const browserPath = BROWSERS.find((path) => existsSync(path))
 
-/** In a test's title where there is no browser. */
+/** Suffix for titles of tests that no browser can run. */
 export const WITHOUT_BROWSER = browserPath === undefined ? ' (skipped: no chromium is installed)' : ''
 export const skipsBrowser = browserPath === undefined
 
 export interface BrowserPage {
   readonly page: Page
-  /** What the page complained of: errors of scripts, and what its policy refused. */
+  /** Errors of scripts, and resources that the content security policy blocked. */
   readonly complaints: string[]
 }
 
-/** A page of a browser of its own, which ends with the test. */
+/** Opens a page in a new browser, which is closed after the test. */
 export const openPage = async (
   t: Pick<TestContext, 'after'>,
   options: BrowserContextOptions = {},
@@ -45,7 +45,7 @@ interface AxeResult {
   }[]
 }
 
-/** What axe-core finds that is serious or worse, each with the first place where it is. */
+/** Accessibility faults that axe-core rates as serious or worse, each with its first place. */
 export const seriousFaults = async (page: Page): Promise<string[]> => {
   await page.evaluate(axe.source)
   const { violations } = await page.evaluate<AxeResult>('axe.run(document, { resultTypes: ["violations"] })')
@@ -55,8 +55,8 @@ export const seriousFaults = async (page: Page): Promise<string[]> => {
 }
 
 /**
- * Writes pictures of the page, at three widths in light and dark, into the directory that X0X_SCREENSHOTS names. Without it,
- * writes none. Pages of docs/ show some of those that the tests take.
+ * Takes screenshots of the page, at three widths in light and dark, into the directory in X0X_SCREENSHOTS. Without this variable it takes
+ * none. Some of them are used in pages of docs/.
  */
 export const screenshots = async (page: Page, name: string): Promise<void> => {
   const directory = process.env['X0X_SCREENSHOTS']

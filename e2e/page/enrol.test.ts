@@ -5,7 +5,7 @@ import { linkOf, meshWithUi } from '../../test/support/ui-program.ts'
 import { openPage, screenshots, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from './browser.ts'
 
 test(
-  `an enrolment key is made on the page, a host arrives with its token and is seen, and a revoked key says so${WITHOUT_BROWSER}`,
+  `the page creates an enrolment key, shows a host that uses its token, and revokes the key${WITHOUT_BROWSER}`,
   { skip: skipsBrowser },
   async (t) => {
     const { mesh, serve } = await meshWithUi(t)
@@ -18,7 +18,7 @@ test(
     await page.getByRole('navigation').getByRole('link', { name: 'Enrolment' }).click()
     await page.getByText('No enrolment keys.').waitFor()
 
-    // The dialog says what the key does before it is made.
+    // The dialog says what the key does before it is created.
     await page.getByRole('button', { name: 'Create a key' }).click()
     const dialog = page.getByRole('dialog')
     await dialog.getByLabel('Number of hosts').fill('0')
@@ -31,11 +31,11 @@ test(
     await dialog.getByRole('button', { name: 'Create the key' }).click()
     const command = await dialog.getByLabel('Command with the token').inputValue()
     const token = command.replace('x0xd --init --enrol ', '')
-    // On this machine alone, which the page says.
+    // The token works only on this machine, and the page says so.
     await dialog.getByText('The token has only loopback addresses').waitFor()
     await dialog.getByRole('button', { name: 'Close' }).click()
 
-    // A host arrives, and becomes a contact with its name and label.
+    // A host enrols and becomes a contact with its name and label.
     await page.getByText('0 of 2 hosts').waitFor()
     assert.ok(!((await page.locator('body').textContent()) ?? '').includes(token))
     const host = mesh.add('host', { flags: ['--init', '--enrol', token] })
@@ -53,7 +53,7 @@ test(
       [['web1', 'trusted', { role: 'web' }]],
     )
 
-    // A revoked key is of no use any more.
+    // The page revokes the key.
     await page.getByRole('button', { name: 'Revoke' }).click()
     await page.getByRole('button', { name: 'Revoke the key' }).click()
     await page.getByRole('article').getByText('revoked', { exact: true }).waitFor()

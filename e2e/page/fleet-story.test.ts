@@ -8,7 +8,7 @@ import { linkOf, meshWithUi } from '../../test/support/ui-program.ts'
 import { openPage, screenshots, seriousFaults, skipsBrowser, WITHOUT_BROWSER } from './browser.ts'
 
 test(
-  `on the page of bob a host appears, a run is watched, a question is allowed, a denial is explained, a level changes${WITHOUT_BROWSER}`,
+  `the page of bob shows hosts, runs, denials and logs, allows a request and changes a trust level${WITHOUT_BROWSER}`,
   { skip: skipsBrowser },
   async (t) => {
     const { mesh, serve } = await meshWithUi(t)
@@ -21,7 +21,7 @@ test(
     await page.getByText('Connected to x0xd of bob. Nothing waits.').waitFor()
     const open = async (view: string): Promise<void> => page.getByRole('navigation').getByRole('link', { name: view }).click()
 
-    // A host appears, with its labels, path and round trip.
+    // A host appears, with its labels, path and round-trip time.
     await open('Peers')
     await page.getByRole('row', { name: /alice/ }).waitFor()
     const dora = mesh.add('dora')
@@ -34,11 +34,11 @@ test(
     await row.getByText('role=db').waitFor()
     await row.getByText('linked').waitFor()
     await row.getByText('direct').waitFor()
-    // Its version is asked for the page.
+    // The page asks the host for its version.
     await row.getByText(/^\d+\.\d+\.\d+/).waitFor()
     await screenshots(page, 'fleet-peers')
 
-    // A run is watched while it runs.
+    // The output of a run appears while it runs.
     await open('Runs')
     const running = alice.startCli(['exec', 'bob', '--', slow])
     await page
@@ -53,7 +53,7 @@ test(
     await page.getByRole('region', { name: 'End of the output' }).getByText('over').waitFor()
     await page.getByText('exit 0').waitFor()
 
-    // A question is allowed. Every view says that it waits.
+    // A request is allowed. Every view says that it waits.
     const asked = alice.startCli(['exec', 'bob', '--', 'echo', 'asked'])
     await page.getByText('Connected to x0xd of bob. 1 approval waits.').waitFor()
     await page.getByRole('link', { name: /waits for your decision/ }).click()
@@ -63,7 +63,7 @@ test(
     const allowed = await asked.finished
     assert.deepEqual([allowed.status, allowed.stdout.toString()], [0, 'asked\n'])
 
-    // A denial is explained, by the rule and by what the ACL says now.
+    // A denial is explained, with the rule and what the ACL says now.
     assert.notEqual((await alice.exec('bob', ['cat', '/etc/shadow'])).status, 0)
     await open('Runs')
     await page.getByLabel('Result').selectOption('denied')
@@ -73,7 +73,7 @@ test(
     assert.deepEqual(await seriousFaults(page), [])
     await screenshots(page, 'fleet-denial')
 
-    // What happened stands in the log in sentences.
+    // The log describes the events in sentences.
     await open('Audit log')
     await page.getByText(/^alice ran .*slow on this machine: exit 0 in/).waitFor()
     await page.getByText('alice could not run cat /etc/shadow on this machine: argv_not_allowed').waitFor()
@@ -89,7 +89,7 @@ test(
       .getByText(/denied: /)
       .waitFor()
 
-    // A level changes with the operator's proof, after a dialog.
+    // A trust level changes after a dialog, with the proof of the operator.
     await open('Trust')
     await page.getByRole('button', { name: 'Change charlie' }).click()
     await page.getByRole('radio', { name: /^blocked/ }).check()
@@ -101,7 +101,7 @@ test(
     const { contacts } = await bob.get<{ contacts: { agent_id: string; trust: string }[] }>('/contacts')
     assert.equal(contacts.find(({ agent_id }) => agent_id === charlie.agentId)?.trust, 'blocked')
 
-    // A daemon that is gone is told of.
+    // The page reports that the daemon has stopped.
     await bob.stop()
     await page.getByText(/^No x0xd and no approval service answer in /).waitFor()
     assert.deepEqual(complaints, [])

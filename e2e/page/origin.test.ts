@@ -17,7 +17,7 @@ const it = (title: string, body: (t: TestContext) => Promise<void>): void =>
 
 const PATHS = [...Object.keys(PAGE_FILES), '/api/follow']
 
-/** Takes the place of each script and page. */
+/** Script that replaces each script and page of x0x. */
 const STEAL = `document.title = 'stolen'; globalThis.stolen = location.hash`
 
 const WORKER = `addEventListener('install', () => skipWaiting())
@@ -32,7 +32,10 @@ Promise.all(all).then(() => { document.title = 'ready' }, (error) => { document.
 </script>`
 const FIRST_SCRIPT = `<!doctype html><script type="module" src="/sign-in.js"></script>`
 
-/** A foreign program that the browser keeps a year of: every path is its script, or leads to one, and a worker answers in its place. */
+/**
+ * A foreign program whose answers a browser caches for a year. Each path returns or leads to its script, and a service worker answers in
+ * its place.
+ */
 const hostile =
   (first: string): RequestListener =>
   (request, response) => {
@@ -44,7 +47,7 @@ const hostile =
     else response.writeHead(200, { ...kept, 'content-type': 'text/html' }).end(`<script>${STEAL}</script>`)
   }
 
-/** The browser visits the foreign program at each host name; then the program is gone. Answers the port that it had. */
+/** Visits the foreign program at each host name, and stops it. Returns its port. */
 const visited = async ({ page }: BrowserPage, names: readonly string[], first = FIRST): Promise<number> => {
   const server = createServer(hostile(first)).listen(0, '127.0.0.1')
   await once(server, 'listening')
@@ -61,14 +64,14 @@ const visited = async ({ page }: BrowserPage, names: readonly string[], first = 
   return port
 }
 
-it('what another program left in the browser for the same port neither signs in nor sees the code', async (t) => {
+it('caches and service workers of another program on the same port can neither sign in nor see the code', async (t) => {
   const place = await deskPlace(t)
   const browser = await openPage(t)
   const { page } = browser
   const port = await visited(browser, ['127.0.0.1', 'localhost', 'x0x.localhost'])
   const ui = startUi(t, ['--data-dir', place.paths.dir, '--json', '--port', String(port)])
   const link = linkOf(await ui.next())
-  // The foreign program is still there for the addresses that it had.
+  // The foreign program is still cached at the addresses that it had.
   await page.goto(`http://127.0.0.1:${port}/sign-in`)
   assert.equal(await page.title(), 'stolen')
   await page.goto(link.url)
@@ -80,11 +83,11 @@ it('what another program left in the browser for the same port neither signs in 
   await page.getByText(/^Connected to/).waitFor()
 })
 
-it('the page at 127.0.0.1 has the browser forget what another program had cached there', async (t) => {
+it('the page at 127.0.0.1 makes the browser drop what another program had cached', async (t) => {
   const browser = await openPage(t)
   const port = await visited(browser, ['127.0.0.1'], FIRST_SCRIPT)
   const host = await pageHost(t, { files: (await buildPage()).files as PageFiles, port, loopbackIp: true })
-  // A tab that had the script keeps it in memory, whatever a server says; a link from a terminal opens another.
+  // A tab that has loaded the script keeps it in memory, whatever a server says. A link from a terminal opens a new tab.
   const page = await browser.page.context().newPage()
   await page.goto(host.server.newLink())
   await page.getByText(/^Connected to/).waitFor()

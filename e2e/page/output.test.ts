@@ -13,7 +13,7 @@ import { openPage, screenshots, seriousFaults, skipsBrowser, WITHOUT_BROWSER } f
 const it = (title: string, body: (t: TestContext) => Promise<void>): void =>
   void test(`${title}${WITHOUT_BROWSER}`, { skip: skipsBrowser }, body)
 
-/** Escapes of a terminal, turned and invisible characters, and markup, as a hostile program writes them. */
+/** Terminal escapes, bidirectional and invisible characters, and markup, as a hostile program writes them. */
 const HOSTILE = 'one \x1b[2J\x07 t\u202ewo\u200b <img src=x onerror=alert(1)>\r\n'
 const SHOWN = 'one \\x1b[2J\\x07 t\\u202ewo\\u200b <img src=x onerror=alert(1)>\n'
 const LINES = Array.from({ length: 200 }, (_, at) => `line ${at}: ${at % 50 === 7 ? 'Error' : 'fine'}\n`).join('')
@@ -24,7 +24,7 @@ interface Shown {
   readonly truncated?: boolean
 }
 
-/** The page of one run, whose output `write` changes. */
+/** The page of one run, whose output `write` extends. */
 const runPage = async (t: TestContext, { run = {}, text = HOSTILE + LINES, truncated = false }: Shown = {}) => {
   let output: PageRunDetail['output'] = { text, truncated }
   const host = await pageHost(t, {
@@ -44,21 +44,21 @@ const runPage = async (t: TestContext, { run = {}, text = HOSTILE + LINES, trunc
   return { page, complaints, find, status, write }
 }
 
-/** Text of the present hit, and whether it is in the visible part of the output. */
+/** Text of the current hit, and whether it is in the visible part of the output. */
 const presentHit = `(() => {
   const [hit, output] = [document.querySelector('.hit.present'), document.querySelector('.output')]
   const [inner, outer] = [hit.getBoundingClientRect(), output.getBoundingClientRect()]
   return { text: hit.textContent, before: hit.previousSibling.textContent.split('\\n').at(-1), isSeen: inner.top >= outer.top - 1 && inner.bottom <= outer.bottom + 1 && inner.top >= 0 && inner.bottom <= innerHeight }
 })()`
 
-it('output is searched with a count, by buttons and keys, and each hit comes into view', async (t) => {
+it('a search in the output counts its hits, moves by buttons and keys, and scrolls each hit into view', async (t) => {
   const { page, find, status, complaints } = await runPage(t)
   const hit = async () => page.evaluate<{ text: string; before: string; isSeen: boolean }>(presentHit)
-  // `/` goes to the search, as in the lists.
+  // `/` moves the focus to the search field, as in the lists.
   await page.keyboard.press('/')
   await until(async () => find.evaluate((field) => field.matches(':focus')))
   await page.keyboard.type('error')
-  // It is in the markup too, which is text.
+  // The fifth hit is in the markup of the output, which is shown as text.
   await status('1 of 5')
   assert.equal(await page.locator('.output mark').count(), 5)
   await page.keyboard.press('Enter')
@@ -72,7 +72,7 @@ it('output is searched with a count, by buttons and keys, and each hit comes int
   await status('1 of 5')
   await page.getByRole('button', { name: 'Previous' }).click()
   await status('5 of 5')
-  // Outside of the field, single keys step.
+  // Outside of the search field, single keys move between hits.
   await page.keyboard.press('N')
   await status('4 of 5')
   await page.keyboard.press('n')
@@ -80,7 +80,7 @@ it('output is searched with a count, by buttons and keys, and each hit comes int
   await find.fill('.*')
   await status('Not found')
   assert.equal(await page.getByRole('button', { name: 'Next' }).isDisabled(), true)
-  // What is shown is what is found: escapes as they stand there.
+  // The search finds the text as it is shown, with visible escapes.
   await find.fill('\\x1b[2J')
   await status('1 of 1')
   await page.keyboard.press('Escape')
@@ -92,7 +92,7 @@ it('output is searched with a count, by buttons and keys, and each hit comes int
   assert.deepEqual(complaints, [])
 })
 
-it('a search for what is everywhere marks only some, and counts all', async (t) => {
+it('a search with very many hits marks only some of them and counts all', async (t) => {
   const { page, find, status } = await runPage(t, { text: 'a'.repeat(20_000) })
   await find.fill('a')
   await status('1 of 20,000')
@@ -102,7 +102,7 @@ it('a search for what is everywhere marks only some, and counts all', async (t) 
   assert.equal((await page.locator('.output').textContent())?.length, 20_000)
 })
 
-it('what is copied and downloaded is what is shown, with its escapes, and the file has a safe name', async (t) => {
+it('Copy and Download give the text as shown, with visible escapes, and the file has a safe name', async (t) => {
   const { page, find, complaints } = await runPage(t, { run: { on: '../\u202eweb1/.exe', request_id: 'a/../b\0.sh' }, truncated: true })
   await page.getByText('Earlier output is not kept. Find, Copy and Download have this end of at most 20,000 characters.').waitFor()
   await find.fill('line 7')
@@ -120,7 +120,7 @@ it('what is copied and downloaded is what is shown, with its escapes, and the fi
   assert.deepEqual(complaints, [])
 })
 
-it('a whole output says so, and a browser that refuses to copy is told of', async (t) => {
+it('a complete output has a plain file name, and the page says if the browser refuses to copy', async (t) => {
   const { page } = await runPage(t)
   assert.equal(await page.getByText('Earlier output is not kept').count(), 0)
   const began = page.waitForEvent('download')
@@ -131,7 +131,7 @@ it('a whole output says so, and a browser that refuses to copy is told of', asyn
   await page.getByText('The browser refused to copy. Select the text, then copy it.').waitFor()
 })
 
-it('a search holds the output of a run that goes on writing, until it is let go', async (t) => {
+it('a search pauses the output of a running command, and the output continues after a click on Pause', async (t) => {
   const running = { result: 'running', code: null, duration_ms: null } as const
   const { page, find, status, write } = await runPage(t, { run: running })
   const output = page.getByRole('region', { name: 'Output so far' })
@@ -144,7 +144,7 @@ it('a search holds the output of a run that goes on writing, until it is let go'
   await status('1 of 197')
 })
 
-it('the output and its tools have no serious fault and no width of their own, light and dark, on a phone and a wide screen', async (t) => {
+it('the output view has no serious accessibility fault in light and dark, and fits every screen width', async (t) => {
   const running = { result: 'running', code: null, duration_ms: null, argv: ['journalctl', '-u', 'nginx', '-f'] } as const
   const { page, find, status } = await runPage(t, { run: running, text: `${HOSTILE}${LINES}${'long-word-'.repeat(100)}`, truncated: true })
   await find.fill('error')

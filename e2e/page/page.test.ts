@@ -11,7 +11,7 @@ import type { Page } from 'playwright-core'
 import { busyHost } from './busy-page.ts'
 import { openPage, seriousFaults, skipsBrowser, WITHOUT_BROWSER, type BrowserPage } from './browser.ts'
 
-/** Facts of a run in which every text is this one. */
+/** Facts of a run in which every string is this text. */
 const RUN_FACTS = (text: string): PageRunDetail['facts'] => ({
   door: text,
   session: text,
@@ -39,7 +39,7 @@ const files = async (): Promise<PageFiles> => (await buildPage()).files as PageF
 const it = (title: string, body: (t: TestContext) => Promise<void>): void =>
   void test(`${title}${WITHOUT_BROWSER}`, { skip: skipsBrowser }, body)
 
-/** A page that has followed its link. */
+/** A page that has followed its sign-in link. */
 const signedIn = async (t: TestContext): Promise<PageHost & BrowserPage> => {
   const host = await pageHost(t, { files: await files() })
   const browser = await openPage(t)
@@ -49,7 +49,7 @@ const signedIn = async (t: TestContext): Promise<PageHost & BrowserPage> => {
   return { ...host, ...browser }
 }
 
-/** Goes to a view by the navigation, which is in a menu on a phone. */
+/** Opens a view by the navigation, which is in a menu on a phone. */
 const open = async (page: Page, view: string): Promise<void> => {
   const link = page.getByRole('navigation', { includeHidden: true }).getByRole('link', { name: view, includeHidden: true })
   await link.waitFor({ state: 'attached' })
@@ -58,7 +58,7 @@ const open = async (page: Page, view: string): Promise<void> => {
   await page.locator('main h2').first().waitFor()
 }
 
-/** A page of a host with much to show, not signed in yet. */
+/** A page of a host with much data, not signed in yet. */
 const busyPage = async (t: TestContext): Promise<BrowserPage & { readonly host: PageHost }> => {
   const host = await pageHost(t, { files: await files(), sources: busyHost().sources })
   return { ...(await openPage(t)), host }
@@ -84,7 +84,7 @@ it('the link signs in once and leaves no code in the address or the history', as
   assert.deepEqual(complaints, [])
 })
 
-it('a question is shown whole, and allowed once by what was shown', async (t) => {
+it('an approval request is shown whole, and Allow once sends the hash of what was shown', async (t) => {
   const { page, desk, complaints } = await signedIn(t)
   const pending = pendingOf('one', { argv: ['git', 'push', '--force', '', 'a b'], env_names: ['GIT_DIR'] })
   desk.ask(pending)
@@ -115,7 +115,7 @@ it('a question is shown whole, and allowed once by what was shown', async (t) =>
   assert.deepEqual(complaints, [])
 })
 
-it('text on stdin, values of variables and files that the requester can write stand there whole, line by line', async (t) => {
+it('stdin, values of variables and files that the requester can write are shown whole, line by line', async (t) => {
   const { page, desk } = await signedIn(t)
   const file = { path: '/srv/app/deploy.sh', sha256: 'd'.repeat(64) }
   desk.ask(
@@ -141,7 +141,7 @@ it('text on stdin, values of variables and files that the requester can write st
   assert.equal(await page.getByRole('button', { name: 'Allow once' }).count(), 1)
 })
 
-it('terminal escapes, turned and invisible characters and letters of other scripts stand there as what they are', async (t) => {
+it('terminal escapes, bidirectional and invisible characters and letters of other scripts are shown as escapes', async (t) => {
   const { page, desk } = await signedIn(t)
   const bad = 'a\u202egnp.exe\u2069\u200b\x1b[2J\r\n\t\u00a0b'
   desk.ask(
@@ -157,7 +157,7 @@ it('terminal escapes, turned and invisible characters and letters of other scrip
   assert.equal(await page.evaluate("getComputedStyle(document.querySelector('.token')).unicodeBidi"), 'isolate')
 })
 
-it('no word of a daemon or of a log turns or hides what is next to it, in any view', async (t) => {
+it('text from daemons and logs cannot reorder or hide other text in any view', async (t) => {
   const bad = 'x\u202ey\u200b'
   const run = pageRun('one', { who: bad, on: bad, argv: [bad], started_at: bad, result: 'denied', reason: bad, request_id: bad })
   const peer = pagePeer(bad, { labels: { [bad]: bad }, path: bad, version: bad, last_seen: bad, addresses: [bad] })
@@ -212,13 +212,13 @@ it('no word of a daemon or of a log turns or hides what is next to it, in any vi
     const text = (await page.locator('body').textContent()) ?? ''
     for (const hidden of '\u202e\u200b') assert.ok(!text.includes(hidden), `${address}: ${JSON.stringify(text)}`)
   }
-  // What a list leaves out is said.
+  // The page says what a list leaves out.
   assert.match((await page.locator('main').textContent()) ?? '', /2 lines are too long.*Older entries are in this file/)
   await page.evaluate("location.hash = '#/runs'")
   await page.getByText('The logs have older runs').waitFor()
 })
 
-it('how far an agent may go is explained by where it comes from, and what was allowed for longer is taken back', async (t) => {
+it('the policy view shows the source of each setting, and takes back modes and grants', async (t) => {
   const changes: unknown[] = []
   const settings = [
     { name: 'host', value: 'gateway', from: '[tools.exec] of the file' },
@@ -273,7 +273,7 @@ it('how far an agent may go is explained by where it comes from, and what was al
   assert.deepEqual(complaints, [])
 })
 
-it('always has an end and a count; what is asked each time offers no always; what is too long is only denied', async (t) => {
+it('Always needs an end and a count, always-ask commands do not offer it, and an overlong request can only be denied', async (t) => {
   const { page, desk } = await signedIn(t)
   const pending = pendingOf('one')
   desk.ask(pending)
@@ -306,7 +306,7 @@ it('always has an end and a count; what is asked each time offers no always; wha
   assert.deepEqual(await longCard.getByRole('button').allTextContents(), ['Deny'])
 })
 
-it('a press that meets a list which has just changed allows nothing, and what another decided first is told', async (t) => {
+it('a click on a list that has just changed allows nothing, and an earlier decision of another approver is shown', async (t) => {
   const { page, desk } = await signedIn(t)
   const pending = pendingOf('one')
   desk.ask(pending)
@@ -321,7 +321,7 @@ it('a press that meets a list which has just changed allows nothing, and what an
   await page.getByText('human:x0x approvals has denied it before').waitFor()
 })
 
-it('a flood of one asker is three questions, a line and a count, and hides nobody', async (t) => {
+it('a flood of one requester shows three requests and a count, and does not hide requests of others', async (t) => {
   const { page, desk } = await signedIn(t)
   for (let at = 0; at < 12; at++) desk.ask(pendingOf(`f-${at}-`, { asker: { kind: 'local', label: 'flood' } }))
   desk.ask(pendingOf('late', { asker: { kind: 'local', label: 'quiet' } }))
@@ -332,7 +332,7 @@ it('a flood of one asker is three questions, a line and a count, and hides nobod
   await page.getByText('13 requests for you').waitFor()
 })
 
-it('keys move and deny, and no single key allows', async (t) => {
+it('single keys can move and deny, but no single key allows', async (t) => {
   const { page, desk } = await signedIn(t)
   const [one, two] = [pendingOf('one'), pendingOf('two')]
   desk.ask(one)
@@ -358,7 +358,7 @@ it('keys move and deny, and no single key allows', async (t) => {
   await until(async () => page.evaluate('document.activeElement.matches("[data-search]")'))
 })
 
-it('no view is wider than the screen, from a phone to a wide monitor, also with long names', async (t) => {
+it('no view is wider than the screen on phones and wide monitors, even with long names', async (t) => {
   const { page, host } = await busyPage(t)
   await page.goto(host.server.newLink())
   await page.getByText(/^Connected to/).waitFor()
@@ -372,7 +372,7 @@ it('no view is wider than the screen, from a phone to a wide monitor, also with 
   }
 })
 
-it('no view has a fault that axe-core calls serious, in light or dark, also with a run, a peer and a dialog open', async (t) => {
+it('no view has an accessibility fault that axe-core rates as serious, in light and dark and with open details', async (t) => {
   const { page, host, complaints } = await busyPage(t)
   await page.goto(host.server.newLink())
   await page.getByText(/^Connected to/).waitFor()

@@ -5,11 +5,11 @@ import { OPERATOR_PROOF_HEADER } from '../../src/identity/operator-proof.ts'
 import { linkOf, meshWithUi } from '../../test/support/ui-program.ts'
 import { openPage, skipsBrowser, WITHOUT_BROWSER } from './browser.ts'
 
-/** It says when SIGTERM came, so that its output shows that it ended by that. */
+/** Prints a line when SIGTERM arrives, so that its output shows how it ended. */
 const WAITS = 'trap "echo ended by the signal; exit 3" TERM; echo ready; while :; do sleep 0.05; done'
 
 test(
-  `a run and a detached run of this agent are stopped on its page, after a dialog, and the logs say so${WITHOUT_BROWSER}`,
+  `the page stops a run and a detached run of its agent after a dialog, and the logs have it${WITHOUT_BROWSER}`,
   { skip: skipsBrowser },
   async (t) => {
     const { mesh, serve } = await meshWithUi(t)
@@ -38,7 +38,7 @@ test(
       await page.getByRole('button', { name: 'Stop the run' }).click()
     }
 
-    // A closed dialog stops nothing, and a false proof neither.
+    // Neither a closed dialog nor a forged proof stops the run.
     const run = alice.startCli(['exec', 'bob', '--', waits])
     await run.printed('ready')
     await openRun()
@@ -63,7 +63,7 @@ test(
     await page.getByText('exit 3').waitFor()
     assert.equal(await page.getByRole('button', { name: 'Stop', exact: true }).count(), 0)
 
-    // The operator is in the log of alice. Without an audit log that is the request log.
+    // Without an audit log, the request log records the action of the operator.
     await page.getByRole('navigation').getByRole('link', { name: 'Audit log' }).click()
     await page.getByRole('combobox', { name: /^Log/ }).selectOption('requests')
     const line = page.getByRole('listitem').filter({ hasText: 'The operator ended a run that this agent requested' })
@@ -75,7 +75,7 @@ test(
     const detached = (await alice.ok('exec', 'bob', '--detach', '--', waits)).trim()
     await openRun()
     await page.getByText('yes: it continues without its requester').waitFor()
-    // Its host is asked for its output for a click only.
+    // The page asks the host for the output only after a click.
     await page.getByText(`Its host stores the output. To read it: x0x attach ${detached}`).waitFor()
     await page.getByRole('button', { name: 'Read the output' }).click()
     const output = page.getByRole('region', { name: 'End of the output' })

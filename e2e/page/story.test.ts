@@ -23,7 +23,7 @@ argv = ["git", "push", "<ANY...>"]
 reason = "it leaves this host"
 `
 
-/** `x0x desk`, once it says that it is there. What no list has is asked. */
+/** Starts `x0x desk` and waits until it is ready. A command that is on no list needs approval. */
 const startDesk = async (t: TestContext, paths: DataPaths): Promise<void> => {
   const child = spawn(process.execPath, [X0X, 'desk', '--data-dir', paths.dir], { stdio: ['ignore', 'pipe', 'inherit'] })
   const ended = once(child, 'close')
@@ -45,7 +45,7 @@ const script = async (server: McpServer, text: string): Promise<string> => {
 }
 
 test(
-  `an agent asks, the page shows it within a second, once runs it, a changed byte does not, a denial and a closed page are seen by the agent${WITHOUT_BROWSER}`,
+  `the page shows a request within a second, allows it once and denies it, and a changed script does not run${WITHOUT_BROWSER}`,
   { skip: skipsBrowser },
   async (t) => {
     const dir = await tempDir(t)
@@ -65,7 +65,7 @@ test(
       await waiting.first().getByRole('button', { name }).click()
     }
 
-    // Once.
+    // Allow a command once.
     const command = await script(server, 'echo the report')
     const asked = performance.now()
     const allowed = server.run('exec_capture', { command })
@@ -76,17 +76,17 @@ test(
     assert.deepEqual([ran.success, ran.stdout], [true, 'the report\n'])
     await page.getByText('allowed by human:x0x ui').waitFor()
 
-    // One byte of the script is another one when the answer comes.
+    // One byte of the script changes before the answer arrives.
     const again = performance.now()
     const changed = server.run('exec_capture', { command })
     await waiting.waitFor()
-    // On a busy machine one of them may wait for the machine.
+    // On a busy machine one of the two requests may be slow.
     assert.ok(Math.min(first, performance.now() - again) < patient(1_000), 'the page showed them too late')
     await script(server, 'echo the Report')
     await press('Allow once')
     assert.equal((await changed).denial_reason, 'approval_mismatch')
 
-    // What always asks, and does not show itself as it is.
+    // An always-ask command, and text that hides its content.
     const marker = join(server.root, 'ran')
     const push = server.run('exec_capture', { command: 'git', args: ['push', 'origin', 'ma\u202eni'] })
     await page.getByText('it leaves this host').waitFor()
@@ -101,7 +101,7 @@ test(
     await press('Deny')
     assert.equal((await touch).denial_reason, 'approval_denied')
 
-    // What it writes is seen while it runs.
+    // The output appears while the command runs.
     const go = join(server.root, 'go')
     const slow = server.run('exec_capture', {
       command: await script(server, `echo begun; while [ ! -e ${go} ]; do sleep 0.05; done; echo over`),
@@ -121,14 +121,14 @@ test(
     await page.getByRole('region', { name: 'End of the output' }).getByText('over').waitFor()
     await page.getByText('exit 0').waitFor()
 
-    // How far it may go, and why.
+    // The policy view shows the limits and their sources.
     await open('Policy')
     await page.getByText('by [tools.exec] of the file').first().waitFor()
     await page.getByText('All AI agents', { exact: true }).waitFor()
     assert.deepEqual(await seriousFaults(page), [])
     await screenshots(page, 'policy')
 
-    // What ran and what was refused is a list, with words.
+    // The runs view lists results and denials in words.
     await open('Runs')
     await page
       .getByRole('row', { name: /report/ })
@@ -137,7 +137,7 @@ test(
       .waitFor()
     await screenshots(page, 'runs')
 
-    // The decisions stand in the log in sentences.
+    // The log describes the decisions in sentences.
     await open('Audit log')
     await page.getByRole('combobox', { name: /^Log/ }).selectOption('approval log')
     await page
@@ -148,7 +148,7 @@ test(
     assert.deepEqual(await seriousFaults(page), [])
     await screenshots(page, 'approval-log')
 
-    // Nobody is there any more.
+    // The only approval client is closed.
     await page.close()
     await new Promise((resolve) => setTimeout(resolve, 1_500))
     const alone = performance.now()

@@ -14,11 +14,11 @@ import { busyHost, type BusyHost } from './busy-page.ts'
 const it = (title: string, body: (t: TestContext) => Promise<void>): void =>
   void test(`${title}${WITHOUT_BROWSER}`, { skip: skipsBrowser }, body)
 
-/** Compressed bytes of what a browser loads first. */
+/** Maximum compressed size of the files that a browser loads first. */
 const MAX_BUNDLE = 60 * 1024
-/** On loopback, from the request to the first text. */
+/** Maximum time from the request to the first text, on loopback. */
 const FIRST_PAINT_MS = 200
-/** The most rows that a table has, whatever the mesh has. */
+/** Maximum number of elements in a view, whatever the size of the mesh. */
 const MAX_ELEMENTS = 6_000
 
 const busy = async (t: TestContext, viewport = { width: 1280, height: 900 }): Promise<BusyHost & PageHost & BrowserPage> => {
@@ -30,14 +30,14 @@ const busy = async (t: TestContext, viewport = { width: 1280, height: 900 }): Pr
   return { ...data, ...host, ...browser }
 }
 
-test('what a browser loads is at most 60 KiB compressed', async () => {
+test('the files that a browser loads are at most 60 KiB compressed', async () => {
   const { files } = await buildPage()
   const names = ['page.html', 'page.js', 'page.css', 'icon.svg'] as const
   const bytes = names.reduce((sum, name) => sum + gzipSync((files as PageFiles)[name]).length, 0)
   assert.ok(bytes <= MAX_BUNDLE, `${bytes} bytes`)
 })
 
-it('the first text is there within 200 ms, and no list is longer than a page of it', async (t) => {
+it('the first text appears within 200 ms, and no view has more than 6,000 elements', async (t) => {
   const { page } = await busy(t)
   const paints: number[] = []
   for (let at = 0; at < 5; at++) {
@@ -45,7 +45,7 @@ it('the first text is there within 200 ms, and no list is longer than a page of 
     await page.getByText(/^Connected to x0xd of bob/).waitFor()
     paints.push(await page.evaluate<number>("performance.getEntriesByName('first-contentful-paint')[0].startTime"))
   }
-  // On a busy machine some wait for the machine.
+  // On a busy machine some paints are slow, so only the fastest counts.
   t.diagnostic(`first paint after ${paints.map(Math.round).join(', ')} ms`)
   assert.ok(Math.min(...paints) < patient(FIRST_PAINT_MS), paints.join())
   for (const address of ['#/peers', '#/runs', '#/trust', '#/audit', '#/fanouts/f']) {
@@ -56,7 +56,7 @@ it('the first text is there within 200 ms, and no list is longer than a page of 
   }
 })
 
-it('each number of the overview leads to what it counts', async (t) => {
+it('each number of the overview links to the list that it counts', async (t) => {
   const { page } = await busy(t)
   for (const [tile, address, heading] of [
     ['Hosts up', '#/peers?state=up', 'Peers'],
@@ -72,7 +72,7 @@ it('each number of the overview leads to what it counts', async (t) => {
   }
 })
 
-it('a thousand peers are found by name, label and state, a page at a time', async (t) => {
+it('a thousand peers can be found by name, label and state, one page at a time', async (t) => {
   const { page } = await busy(t)
   await page.evaluate("location.hash = '#/peers'")
   const rows = page.getByRole('table', { name: 'Peers' }).getByRole('row')
@@ -87,14 +87,14 @@ it('a thousand peers are found by name, label and state, a page at a time', asyn
   await page.getByLabel('State').selectOption('not seen')
   await page.getByText('No peer matches these filters.').waitFor()
   await page.getByLabel('State').selectOption('any')
-  // The address says the filters, so that it can be sent to another person.
+  // The address contains the filters, so that it can be sent to another person.
   assert.match(page.url(), /label=role%3Ddb/)
   await page.reload()
   await page.getByText('1 to 3 of 3 peers').waitFor()
   assert.equal(await page.getByLabel('Find').inputValue(), 'web77')
 })
 
-it('results of runs are words and not colours alone; a denial says why, and what the ACL says now', async (t) => {
+it('results of runs are shown in words, and a denial says why and what the ACL says now', async (t) => {
   const { page, complaints } = await busy(t)
   await page.evaluate("location.hash = '#/runs'")
   for (const text of ['exit 0', 'exit 2', 'denied: argv_not_allowed', 'running'])
@@ -110,7 +110,7 @@ it('results of runs are words and not colours alone; a denial says why, and what
   assert.deepEqual(complaints, [])
 })
 
-it('the hosts of a fan-out that failed come first', async (t) => {
+it('the failed hosts of a fan-out come first', async (t) => {
   const { page } = await busy(t)
   await page.evaluate("location.hash = '#/fanouts'")
   await page.getByText('3 failed, 297 succeeded').waitFor()
@@ -120,7 +120,7 @@ it('the hosts of a fan-out that failed come first', async (t) => {
   assert.match((await hosts.first().textContent()) ?? '', /exit 1/)
 })
 
-it('the audit log speaks in sentences, and its facts are behind a click', async (t) => {
+it('the audit log consists of sentences, and a click shows the fields of an entry', async (t) => {
   const { page } = await busy(t)
   await page.evaluate("location.hash = '#/audit'")
   const entry = page.getByRole('listitem').filter({ hasText: 'alice ran df -h on this machine: exit 0 in 12 ms' }).first()
@@ -131,7 +131,7 @@ it('the audit log speaks in sentences, and its facts are behind a click', async 
   assert.equal(await entry.getByText('matched_acl').isVisible(), true)
 })
 
-it('runs and log entries of a time range are found, and the address says the range', async (t) => {
+it('runs and log entries can be filtered by a time range, which the address contains', async (t) => {
   const { page } = await busy(t)
   for (const [view, choice, ranges] of [
     ['runs', 'Began in', { '15min': /^1 to 4\d of 4\d runs$/, hour: /of 1[78]\d runs$/, day: /of 4,3\d\d runs$/, week: /of 10,000 runs$/ }],
@@ -148,13 +148,13 @@ it('runs and log entries of a time range are found, and the address says the ran
     assert.equal(await page.getByLabel(choice).inputValue(), 'week')
     await page.getByLabel(choice).selectOption('any time')
     await until(async () => new URL(page.url()).hash === `#/${view}`)
-    // A range that the page does not know is any time.
+    // An unknown range means any time.
     await page.evaluate(`location.hash = '#/${view}?within=century'`)
     await until(async () => (await page.getByLabel(choice).inputValue()) === '')
   }
 })
 
-it('trust and pins change only after a dialog that says what changes', async (t) => {
+it('trust and pins change only after a dialog that lists the changes', async (t) => {
   const { page, changes } = await busy(t)
   await page.evaluate("location.hash = '#/trust'")
   const change = page.getByRole('button', { name: 'Change web1', exact: true })
@@ -181,7 +181,7 @@ it('trust and pins change only after a dialog that says what changes', async (t)
   ])
 })
 
-it('on a phone the decision stays in reach while a long request is read', async (t) => {
+it('on a phone the decision buttons stay visible while a long request is scrolled', async (t) => {
   const { page, desk } = await busy(t, { width: 390, height: 700 })
   desk.ask(pendingOf('long', { argv: ['sh', '-c', ...Array.from({ length: 60 }, (_, at) => `argument-${at}`)] }))
   await page.getByRole('link', { name: /waits for your decision/ }).click()
@@ -194,7 +194,7 @@ it('on a phone the decision stays in reach while a long request is read', async 
   }
 })
 
-it('arrow keys go through the rows, Enter opens one, and the colours change by a key and stay', async (t) => {
+it('arrow keys move through the rows, Enter opens one, and a key changes the colours for good', async (t) => {
   const { page } = await busy(t)
   await page.keyboard.press('4')
   await page.getByRole('table', { name: 'Runs' }).waitFor()
@@ -215,7 +215,7 @@ it('arrow keys go through the rows, Enter opens one, and the colours change by a
   assert.equal(await theme(), 'dark')
 })
 
-it('the status line says what it means', async (t) => {
+it('the status line shows the connection and the number of open requests', async (t) => {
   const { page, desk, server } = await busy(t)
   await page.getByText('Connected to x0xd of bob. Nothing waits.').waitFor()
   desk.ask(pendingOf('one'))
@@ -227,7 +227,7 @@ it('the status line says what it means', async (t) => {
   await page.getByText(/^No connection to x0x ui for \d+\.?\d* s; retrying\. New requests are not shown\.$/).waitFor()
 })
 
-it('pictures of the views, with much to show', async (t) => {
+it('views with much data render for the screenshots', async (t) => {
   const { page } = await busy(t)
   for (const [name, address] of [
     ['overview', '#/overview'],
