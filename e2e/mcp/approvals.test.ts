@@ -10,7 +10,8 @@ import { decide, watching } from '../../test/support/desk-watcher.ts'
 import { soon } from '../../test/support/local-engine.ts'
 import { startMcp, type McpServer } from '../../test/support/mcp-server.ts'
 
-// A command of an agent that a human must allow: x0x mcp asks the desk of its user, over its socket, and policy decides anew with the answer.
+// A command of an AI agent that needs approval. x0x mcp asks the approval service of its user over the socket, and checks the policy again
+// with the answer.
 
 const ON_HOST = '[tools.exec]\nhost = "gateway"\nsecurity = "allowlist"\nask = "on-miss"\n'
 
@@ -30,7 +31,7 @@ const states = async (server: McpServer): Promise<unknown[]> =>
 
 const refusal = ({ denial_reason, state, exit_code }: ToolResult): unknown[] => [denial_reason, state, exit_code]
 
-test('O12: a command waits for a human, as a handle that is seen and waited for, and runs when he allows it once', async (t) => {
+test('O12: a command that waits for an approver has a run_id, and runs after the approver allows it once', async (t) => {
   const { desk, server } = await placeOf(t)
   const { human, next } = await watching(desk)
   const begun = await server.run('exec_capture', { command: 'echo', args: ['hello'], answer_within_ms: 0 })
@@ -54,13 +55,13 @@ test('O12: a command waits for a human, as a handle that is seen and waited for,
   const request = (await server.lines()).find(({ event }) => event === 'request') as LocalRequestEvent | undefined
   assert.equal(request?.ran_on?.host, 'gateway')
   assert.match(String(request?.approved_by), /^human:/)
-  // Once: the next one needs approval again.
+  // The approval was for one run, so the next one needs approval again.
   const again = server.run('exec_capture', { command: 'echo', args: ['hello'] })
   await decide(human, await next(2), 'deny')
   assert.deepEqual(refusal(await again), ['approval_denied', 'ended', null])
 })
 
-test('B20: a refusal, a time that is up, nobody who watches and no desk at all let nothing run', async (t) => {
+test('B20: nothing runs after a denial, a timeout, or without an approval client or approval service', async (t) => {
   const { desk, server } = await placeOf(t, ON_HOST, { askTimeoutMs: 1_200 })
   const marker = join(server.root, 'ran')
   const touch = async (): Promise<ToolResult> => server.run('exec_status', { command: 'touch', args: [marker] })
@@ -84,7 +85,7 @@ test('B20: a refusal, a time that is up, nobody who watches and no desk at all l
   assert.ok((await server.lines()).every(({ event }) => event !== 'request'))
 })
 
-test('a desk that goes away while a command waits lets nothing run', async (t) => {
+test('if the approval service stops while a command waits, the command does not run', async (t) => {
   const { desk, server } = await placeOf(t)
   const { next } = await watching(desk)
   const waiting = server.run('exec_capture', { command: 'echo', args: ['1'] })
@@ -95,7 +96,7 @@ test('a desk that goes away while a command waits lets nothing run', async (t) =
   assert.equal(exit_code, null)
 })
 
-test('who ends a command that waits takes its question back, and so does a server that ends', async (t) => {
+test('ending a waiting command or its server withdraws the approval request', async (t) => {
   const { desk, server } = await placeOf(t)
   const { human, next, settled } = await watching(desk)
   const { run_id } = await server.run('exec_status', { command: 'true', answer_within_ms: 0 })
@@ -110,7 +111,7 @@ test('who ends a command that waits takes its question back, and so does a serve
   assert.ok(await soon(() => settled.includes(second.question_id)))
 })
 
-test('B15, B16: a script or a directory that becomes another one between question and answer is a mismatch', async (t) => {
+test('B15, B16: a script or directory that is replaced during the approval ends in approval_mismatch', async (t) => {
   const { desk, server } = await placeOf(t)
   const { human, next } = await watching(desk)
   const script = join(server.dir, 'script')
@@ -132,7 +133,7 @@ test('B15, B16: a script or a directory that becomes another one between questio
   assert.deepEqual(refusal(await moved), ['approval_mismatch', 'ended', null])
 })
 
-test('O4: a call narrows what is configured, is told where it asked for more, and chooses among the hosts that are open', async (t) => {
+test('O4: a call can narrow its execution mode, learns which preference was cut, and chooses among allowed hosts', async (t) => {
   const { desk, server } = await placeOf(t, `${ON_HOST}allowed_hosts = ["gateway"]\n`, { security: 'full' })
   const { human, next } = await watching(desk)
   const wider = server.run('exec_capture', { command: 'echo', args: ['1'], security: 'full', ask: 'off' })
@@ -154,7 +155,7 @@ test('O4: a call narrows what is configured, is told where it asked for more, an
   assert.equal(both.isError, true)
 })
 
-test('O7, B22: a human sets a session above the file and off restores it; no tool of an agent does', async (t) => {
+test('O7, B22: an approver can elevate a session and end this with off, and no tool of the AI agent can', async (t) => {
   const { desk, server } = await placeOf(t, ON_HOST, { security: 'full' })
   const { human, asked, next } = await watching(desk)
   const echo = async (): Promise<ToolResult> => server.run('exec_capture', { command: 'echo', args: ['1'] })
@@ -177,7 +178,7 @@ test('O7, B22: a human sets a session above the file and off restores it; no too
   )
 })
 
-test('O1, O5: without a word the host is the sandbox, and never this host in its place', async (t) => {
+test('O1, O5: the default host is the sandbox, and a command never runs on this machine instead', async (t) => {
   const { server } = await placeOf(t, '[tools.exec]\n')
   const result = await server.run('exec_capture', { command: 'ls', args: ['/'] })
   if (result.denial_reason === null) assert.deepEqual([result.success, result.ran_on?.host], [true, 'sandbox'], JSON.stringify(result))

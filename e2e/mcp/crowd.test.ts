@@ -3,8 +3,8 @@ import { test } from 'node:test'
 
 import { startMcp } from '../../test/support/mcp-server.ts'
 
-test('a thousand calls at once are queued, told of it, and all of them answered', async (t) => {
-  // On a machine that does much else all of them take longer than a call may by default.
+test('a thousand calls at once are queued with progress messages, and all are answered', async (t) => {
+  // On a busy machine, all calls together take longer than the default limit of a call.
   const server = await startMcp(t, { limits: 'max_processes_per_session = 4' }, { flags: ['--answer-within-ms', '600000'] })
   let told = 0
   const calls = Array.from({ length: 1_000 }, async (_one, at) => {

@@ -11,7 +11,7 @@ import { patient } from '../../test/support/wait-limits.ts'
 import { until } from '../../test/support/processes.ts'
 import { callOf, RawServer } from '../../test/support/raw-mcp.ts'
 
-test('a client that reads no answers holds up what it asks for, and memory stays bounded', async (t) => {
+test('a client that reads no answers stops the start of further commands, and memory stays bounded', async (t) => {
   const place = await mcpPlace(t)
   await writeFile(join(place.root, 'run.sh'), 'echo x >> count\nhead -c 1000000 /dev/zero | tr "\\0" y\n')
   const server = await RawServer.start(t, place)
@@ -20,7 +20,7 @@ test('a client that reads no answers holds up what it asks for, and memory stays
   const args = { command: 'sh', args: ['run.sh'], max_stdout_bytes: 1_000_000 }
   server.send(...Array.from({ length: count }, (_one, at) => callOf(at + 1, 'exec_capture', args)))
   const begun = async (): Promise<number> => (await readFile(join(place.root, 'count'), 'utf8').catch(() => '')).length / 2
-  // A command takes a small part of this time to begin, so that none begins any more after it.
+  // A command starts much faster than this, so no command starts after such a pause.
   const quiet = patient(2_000)
   let last = -1
   await until(async () => {
@@ -37,11 +37,11 @@ test('a client that reads no answers holds up what it asks for, and memory stays
   assert.equal(await begun(), count)
 })
 
-test('who reads no answers is not waited for at the end of the input', async (t) => {
+test('after the end of its input, the server waits a limited time for a client that reads no answers', async (t) => {
   const place = await mcpPlace(t)
   const deaf = await RawServer.start(t, place)
   deaf.child.stdout?.pause()
-  // More than a pipe holds, and less than keeps the server from reading on.
+  // More than a pipe holds, but not enough to stop the server from reading its input.
   deaf.send(callOf(1, 'exec_capture', { command: 'seq', args: ['50000'], max_stdout_bytes: 400_000 }))
   assert.ok(await soon(async () => (await readFile(place.journal, 'utf8')).includes('"event":"exit"')))
   const before = performance.now()

@@ -9,7 +9,7 @@ import { MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemo
 import { isAlive } from '../../test/support/processes.ts'
 import { callOf, RawServer } from '../../test/support/raw-mcp.ts'
 
-// Commands that outlive the session of an AI agent: detached runs of the daemon, on another agent or on this machine's own.
+// Commands that outlive the session of an AI agent. They are detached runs on another agent or on this machine's own agent.
 
 const GRANTS = { security: 'allow_detach = true\nallow_targets = ["*"]', limits: 'max_detached_ms = 300000' }
 
@@ -19,7 +19,7 @@ let bob: TestDaemon
 let worker: string
 let gated: string
 
-/** Leaves its pid in a file of its own name. */
+/** PID from the file that the program writes. */
 const pidOf = async (name: string): Promise<number> => {
   const read = async (): Promise<string> => readFile(join(mesh.root, `pid-${name}`), 'utf8').catch(() => '')
   assert.ok(await soon(async () => (await read()).endsWith('\n')), name)
@@ -64,7 +64,7 @@ before(async () => {
 
 after(async () => mesh.stop())
 
-test('a detached run goes on however its session ends, on a target and on the own agent, and a later session ends it', async (t) => {
+test('a detached run continues after any end of its session, and a later session can end it', async (t) => {
   for (const [at, how] of (['end of input', 'SIGTERM', 'SIGKILL'] as const).entries()) {
     const names = [`1${at}`, `2${at}`] as const
     const place = await mcpPlace(t, GRANTS)
@@ -89,7 +89,7 @@ test('a detached run goes on however its session ends, on a target and on the ow
   }
 })
 
-test('what cannot be detached is refused, and the answer says what to do', async (t) => {
+test('a call that cannot be detached is refused, and the answer says what to do', async (t) => {
   const server = await beside(t)
   const said = async (args: object): Promise<string> => {
     const { isError, content } = await server.ask('exec_with_input', { ...asked('51', 'bob'), stdin: '', ...args })

@@ -10,7 +10,7 @@ import { isAlive } from '../../test/support/processes.ts'
 
 const read = async (root: string, file: string): Promise<string> => readFile(join(root, file), 'utf8').catch(() => '')
 
-test('a run that was cut off by the death of its server is interrupted, and never begun again in silence', async (t) => {
+test('a run whose server was killed is reported as interrupted, and its key never starts it again', async (t) => {
   const place = await mcpPlace(t)
   const idempotency_key = randomUUID()
   const asked = { command: 'sh', args: ['-c', 'echo x >> count; echo $$ > pid; exec sleep 300'], timeout_seconds: 600, idempotency_key }
@@ -35,13 +35,13 @@ test('a run that was cut off by the death of its server is interrupted, and neve
   )
   assert.match(JSON.stringify(lines), /"tool":\{"operation":"exec_capture","key_sha256":"[0-9a-f]{64}","call_sha256":"[0-9a-f]{64}"\}/)
   assert.ok(!JSON.stringify(lines).includes(idempotency_key))
-  // A new key is a new run.
+  // A new key starts a new run.
   const again = { command: 'sh', args: ['-c', 'echo x >> count'] }
   assert.equal((await second.run('exec_status', { ...again, idempotency_key: randomUUID() })).success, true)
   assert.equal(await read(place.root, 'count'), 'x\nx\n')
 })
 
-test('every call of a tool is in the journal with what it asked and what became of it', async (t) => {
+test('the journal has each call of a tool with its command and its result', async (t) => {
   const server = await startMcp(t, { security: 'deny_commands = [{ argv = ["rm"], args = "any" }]' })
   await server.run('exec_status', { command: 'true' })
   await server.run('exec_with_input', { command: 'cat', stdin: 'secret' })
@@ -65,7 +65,7 @@ test('every call of a tool is in the journal with what it asked and what became 
   assert.ok(!JSON.stringify(await server.lines()).includes('secret'))
 })
 
-test('a key whose command another server of this name runs is told so, and how it ended when it has', async (t) => {
+test('a key whose command runs on another server of the same name reports that run and later its result', async (t) => {
   const place = await mcpPlace(t)
   const asked = {
     command: 'sh',
@@ -74,7 +74,7 @@ test('a key whose command another server of this name runs is told so, and how i
     idempotency_key: randomUUID(),
   }
   const [first, second] = [await startMcp(t, {}, { place }), await startMcp(t, {}, { place })]
-  // Each has read the journal by then.
+  // After this call, each server has read the journal.
   for (const server of [first, second])
     assert.equal((await server.run('exec_status', { command: 'true', idempotency_key: randomUUID() })).success, true)
   await first.run('exec_status', { ...asked, answer_within_ms: 0 })

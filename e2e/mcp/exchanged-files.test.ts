@@ -12,10 +12,13 @@ import { COPIES_DIRECTORY } from '../../src/process/private-copies.ts'
 import { askingMcp, startDesk, type DeskProcess } from '../../test/support/approvals-place.ts'
 import { until } from '../../test/support/processes.ts'
 
-// A requester exchanges a file of its root after an approver has allowed it, from a sandbox for which nobody is asked.
+// An AI agent replaces a file in its root after an approver has allowed it. The attack runs in a sandbox that needs no approval.
 
 const ROUNDS = 25
-/** Milliseconds from the first read after the approval. Without a copy, the gap before the launch is 1 to 45 ms wide on the host, and 10 to 60 in a sandbox. */
+/**
+ * Milliseconds from the first read of the file after the approval. Without a private copy, the file could be replaced for 1 to 45 ms on the
+ * host, and from 10 to 60 ms in a sandbox.
+ */
 const DELAYS = {
   gateway: [0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45],
   sandbox: [0, 5, 8, 10, 12, 14, 16, 18, 20, 25, 30, 40, 60],
@@ -25,7 +28,7 @@ const WAYS = ['write', 'rename', 'directory']
 /** The numbers of inotify_init1(2) and inotify_add_watch(2). */
 const CALLS = arch() === 'arm64' ? [26, 27] : [294, 254]
 
-/** For each line that it reads: waits until somebody has read the file of that directory, and then exchanges it. */
+/** For each line of input, waits until a process has read the file of that directory, and then replaces it. */
 const WATCHER = `
 my ($root, $init, $add) = @ARGV;
 open(my $go, '<', "$root/go"); open(my $said, '>', "$root/said"); select($said); $| = 1;
@@ -56,7 +59,7 @@ const setUp = async (t: TestContext) => {
   return { desk, agent, human: await desk.human(), root: agent.root }
 }
 
-/** A watcher in a sandbox, which runs before anything is asked. */
+/** Starts a watcher in a sandbox before any command needs approval. */
 const startWatcher = async (t: TestContext, { agent, root }: Awaited<ReturnType<typeof setUp>>) => {
   execFileSync('mkfifo', [join(root, 'go'), join(root, 'said')])
   await writeFile(join(root, 'watch.pl'), WATCHER)
@@ -83,13 +86,13 @@ const startWatcher = async (t: TestContext, { agent, root }: Awaited<ReturnType<
 
 const CASES = [
   ['a script on the host', 'gateway', (file: string) => ['sh', file]],
-  ['a program on the host, behind a shell', 'gateway', (file: string) => ['sh', '-c', file]],
-  ['a script in a sandbox, behind a launcher', 'sandbox', (file: string) => ['env', 'sh', file]],
+  ['a program on the host, started by a shell', 'gateway', (file: string) => ['sh', '-c', file]],
+  ['a script in a sandbox, started by env', 'sandbox', (file: string) => ['env', 'sh', file]],
   ['a program in a sandbox, called by its path', 'sandbox', (file: string) => [file]],
 ] as const
 
 for (const [what, host, argvOf] of CASES)
-  test(`${what} that is exchanged after its approval never runs: what runs is what was hashed`, async (t) => {
+  test(`${what} that is replaced after its approval does not run: the run uses the bytes that were hashed`, async (t) => {
     const place = await setUp(t)
     const { desk, agent, human, root } = place
     const watcher = await startWatcher(t, place)
@@ -112,7 +115,7 @@ for (const [what, host, argvOf] of CASES)
         [file],
       )
       assert.ok(!question.decisions.includes('allow_always'))
-      // In the last round nothing is exchanged.
+      // In the last round the file is not replaced.
       const isWatched = round < ROUNDS - 1
       if (isWatched) await watcher.arm(`r${round} ${WAYS[round % WAYS.length]} ${DELAYS[host][round % DELAYS[host].length]}`)
       await human.decide(question, 'allow_once')
@@ -127,7 +130,7 @@ for (const [what, host, argvOf] of CASES)
     assert.deepEqual(await copiesIn(desk), [])
   })
 
-test('a sandboxed run sees its own copy alone, read only, and no copy of another run', async (t) => {
+test('a sandboxed run sees only its own copy, read-only, and no copy of another run', async (t) => {
   const { agent, human, root } = await setUp(t)
   const script = async (name: string, text: string) => {
     await writeFile(join(root, name), text)
@@ -146,7 +149,7 @@ test('a sandboxed run sees its own copy alone, read only, and no copy of another
   await agent.run('exec_kill', { run_id: first })
 })
 
-test('copies that a killed server left are removed when the next one starts, and those of a running one stay', async (t) => {
+test('a server removes copies of a killed server at its start, and keeps those of a running server', async (t) => {
   const { desk, agent, human, root } = await setUp(t)
   await writeFile(join(root, 'long.sh'), 'echo begun; exec sleep 60\n')
   const start = async (server: typeof agent): Promise<void> => {

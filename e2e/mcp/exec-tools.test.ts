@@ -8,7 +8,7 @@ import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
 import { MAX_TOOL_STDIN } from '../../src/protocol/limits/tools.ts'
 import { startMcp, X0X } from '../../test/support/mcp-server.ts'
 
-/** A command that ran and of which nothing is left to ask for. */
+/** Result of a command that has ended without output. */
 const ended = (root: string, more: Partial<ToolResult>): ToolResult => ({
   success: true,
   operation: 'exec_capture',
@@ -39,7 +39,7 @@ const ended = (root: string, more: Partial<ToolResult>): ToolResult => ({
   ...more,
 })
 
-test('each tool that runs a command answers in the one shape, with the same fields in the same order', async (t) => {
+test('all tools that run a command return the same fields in the same order', async (t) => {
   const { run, root, client } = await startMcp(t)
   const { tools } = await client.listTools()
   for (const name of ['exec_status', 'exec_capture', 'exec_with_input', 'exec']) {
@@ -65,7 +65,7 @@ test('each tool that runs a command answers in the one shape, with the same fiel
     const result = await run(name, args)
     const { duration_ms, run_id } = result
     assert.ok(duration_ms >= 0)
-    // Output that exec_status leaves out can be asked for.
+    // Output that exec_status omits can be read later.
     assert.equal(run_id === null, expected.stdout_omitted_bytes === undefined)
     const whole = ended(root, { operation: name, command: String(args['command']), ...expected, duration_ms, run_id })
     assert.deepEqual(result, whole)
@@ -74,7 +74,7 @@ test('each tool that runs a command answers in the one shape, with the same fiel
   }
 })
 
-test('a command that fails, is ended, cannot be launched or is denied says which, each in its own field', async (t) => {
+test('a command that fails, times out, cannot start or is denied reports this in its own field', async (t) => {
   const { run, ask, root, dir, lines } = await startMcp(t, { security: 'deny_commands = [{ argv = ["rm"], args = "any" }]' })
   const plain = join(dir, 'plain')
   await writeFile(plain, '')
@@ -99,7 +99,7 @@ test('a command that fails, is ended, cannot be launched or is denied says which
   assert.deepEqual(await launch({ command: 'rm', args: ['-r'] }), [null, 'command_denied'])
   assert.deepEqual(await launch({ command: 'true', target: 'bob' }), [null, 'unsupported_capability'])
   assert.equal((await lines()).filter(({ event }) => event === 'refused').length > 0, true)
-  // A result that says how the command failed is no error of the call, but of `exec`.
+  // exec_status does not report a failed command as an error of the call, but exec does.
   assert.deepEqual(
     await Promise.all(
       (['exec_status', 'exec'] as const).flatMap((name) =>
@@ -110,7 +110,7 @@ test('a command that fails, is ended, cannot be launched or is denied says which
   )
 })
 
-test('it is one program to those who type it, with flags that are checked', () => {
+test('x0x mcp has help and a version, and rejects invalid options with status 2', () => {
   const x0x = (...args: string[]) => spawnSync(process.execPath, [X0X, ...args], { encoding: 'utf8', input: '' })
   assert.match(x0x('mcp', '--help').stdout, /^Usage: x0x mcp/)
   assert.match(x0x('--help').stdout, /x0x mcp --help/)

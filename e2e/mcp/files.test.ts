@@ -20,7 +20,7 @@ const refused = async ({ ask }: McpServer, name: string, args: Told, pattern: Re
   assert.match(content[0]?.type === 'text' ? content[0].text : '', pattern)
 }
 
-test('tools about files are offered where they are granted, and their annotations say what they do', async (t) => {
+test('file tools are offered if the configuration grants them, and their annotations say what they do', async (t) => {
   const names = async (security: string): Promise<Map<string, object | undefined>> => {
     const { client } = await startMcp(t, { security })
     const { tools } = await client.listTools()
@@ -39,7 +39,7 @@ test('tools about files are offered where they are granted, and their annotation
   )
 })
 
-test('read_file gives a bounded part of a file as text that is safe for a model, and the way on', async (t) => {
+test('read_file returns a bounded part of a file as safe text, and the offset of the next part', async (t) => {
   const server = await startMcp(t, { limits: 'max_file_read_bytes = 100000' })
   const { root } = server
   await writeFile(join(root, 'big'), 'é'.repeat(20_000))
@@ -70,7 +70,7 @@ test('read_file gives a bounded part of a file as text that is safe for a model,
   await refused(server, 'read_file', { path: '.' }, /^file_error: path: .*directory/)
 })
 
-test('nothing outside the roots is read, listed or written, by whatever path', async (t) => {
+test('file tools cannot read, list or write outside the roots by any path', async (t) => {
   const server = await startMcp(t)
   const { root, dir } = server
   await writeFile(join(dir, 'secret'), 'secret')
@@ -89,7 +89,7 @@ test('nothing outside the roots is read, listed or written, by whatever path', a
   assert.ok(events.length > 20)
 })
 
-test('list_directory, glob_files and stat_file tell what there is, at most so much of it', async (t) => {
+test('list_directory, glob_files and stat_file describe files, up to a maximum number of entries', async (t) => {
   const server = await startMcp(t)
   const { root } = server
   await mkdir(join(root, 'src'))
@@ -118,7 +118,7 @@ test('list_directory, glob_files and stat_file tell what there is, at most so mu
   await refused(server, 'list_directory', { max_entries: 2_001 }, /^bad_request: max_entries: .*at most 2000/)
 })
 
-test('write_file makes a file and writes over one only where that is meant', async (t) => {
+test('write_file creates a file, and overwrites one only if requested', async (t) => {
   const server = await startMcp(t)
   const { root } = server
   const made = await told(server, 'write_file', { path: 'a/b', content: 'one', make_directories: true })
@@ -147,7 +147,7 @@ test('write_file makes a file and writes over one only where that is meant', asy
   assert.ok(writes.every((line) => 'door' in line && line.door === 'mcp'))
 })
 
-test('edit_file changes the one place that is named, apply_patch several files or none', async (t) => {
+test('edit_file changes exactly one place, and apply_patch changes several files or none', async (t) => {
   const server = await startMcp(t)
   const { root } = server
   await writeFile(join(root, 'a'), 'one\r\ntwo\r\ntwo\r\n')
@@ -158,7 +158,7 @@ test('edit_file changes the one place that is named, apply_patch several files o
     /^conflict: path: .*2 times; give more of the lines/,
   )
   await refused(server, 'edit_file', { path: 'a', old_string: 'six', new_string: '6' }, /^conflict: path: .*not in it; read_file it again/)
-  // As read_file has shown it.
+  // The file as read_file returned it.
   const { content, altered } = await told(server, 'read_file', { path: 'a' })
   assert.deepEqual([content, altered], ['one\r\ntwo\r\ntwo\r\n', false])
   const edited = await told(server, 'edit_file', { path: 'a', old_string: 'one\r\ntwo', new_string: '1\r\n2' })

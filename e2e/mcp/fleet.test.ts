@@ -6,7 +6,7 @@ import type { FleetResult } from '../../src/doors/tools/tool-fleet.ts'
 import { jsonIn, startMcp, type McpServer, type McpSettings } from '../../test/support/mcp-server.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 
-// One call for many hosts: each is asked, allowed or denied by itself, and equal answers come once.
+// One call for many hosts. Each host is asked, allowed or denied alone, and equal answers are grouped.
 
 type Told = FleetResult & { readonly success: boolean; readonly state: string; readonly fleet_id: string; readonly parallel: number }
 
@@ -36,7 +36,7 @@ before(async () => {
 
 after(async () => mesh.stop())
 
-/** `db1` is allowed by its id alone, `off1` does not run, and alice herself is none that may be asked. */
+/** `db1` is allowed only by its ID, `off1` does not run, and alice herself is not an allowed target. */
 const beside = async (t: TestContext, more: McpSettings = {}): Promise<McpServer> => {
   const security = `allow_targets = ["web1", "web2", "web3", ${JSON.stringify(web[3]!.agentId)}, "off1"]\n`
   return startMcp(t, { security, ...more }, { env: { X0X_DATA_DIR: alice.dir } })
@@ -55,7 +55,7 @@ const told = async (server: McpServer, args: Record<string, unknown>, name = 'ex
 const shape = ({ hosts, count, exit_code, stdout }: FleetAnswer): unknown[] => [hosts, count, exit_code, stdout]
 const reasons = ({ not_run }: Told): unknown[] => not_run.map(({ end, hosts, reason }) => [end, hosts, reason]).toSorted()
 
-test('equal answers come once, and each host that did not run is named with its reason', async (t) => {
+test('equal answers are grouped, and each host that did not run the command is named with a reason', async (t) => {
   const server = await beside(t)
   await alice.ok('contacts', 'label', 'db1', 'role=db')
   const all = await told(server, { hosts: ['web[1-3]', 'role=db', '!web3'], command: 'echo', args: ['42'] })
@@ -78,7 +78,7 @@ test('equal answers come once, and each host that did not run is named with its 
   assert.deepEqual([failed.success, failed.ran, failed.failed, failed.answers[0]?.exit_code], [false, 2, 2, 1])
 })
 
-test('every host has its own lines in the journal here and there, and a key asks none of them twice', async (t) => {
+test('each host has its own lines in both journals, and a repeated key asks no host twice', async (t) => {
   const server = await beside(t)
   const asked = { hosts: ['web[1-2]', alice.agentId], command: 'echo', args: ['4711'], idempotency_key: 'once' }
   const first = await told(server, asked)
@@ -89,7 +89,7 @@ test('every host has its own lines in the journal here and there, and a key asks
   const requests = lines.filter((line) => line.event === 'request' && 'argv' in line && String(line.argv) === 'echo,4711')
   assert.deepEqual(requests.map((line) => 'target' in line && line.target).toSorted(), ['web1', 'web2'])
   assert.equal(lines.filter(({ event }) => event === 'refused').length, 1)
-  // A later server of this name finds what became of each.
+  // A later server of the same name finds the results.
   const place = { dir: server.dir, root: server.root, config: server.config, journal: server.journal }
   await server.close()
   const later = await startMcp(t, {}, { place, env: { X0X_DATA_DIR: alice.dir } })
@@ -107,7 +107,7 @@ const sleeping = async (daemon: TestDaemon, argv: string, event: string): Promis
   return request !== undefined && lines.some((line) => line.event === event && line.request_id === request.request_id)
 }
 
-test('a call that is cancelled in the middle ends what runs, and begins no more', async (t) => {
+test('a call that is cancelled ends its running commands and starts no more', async (t) => {
   const server = await beside(t)
   const cancel = new AbortController()
   const progress: string[] = []
@@ -126,7 +126,7 @@ test('a call that is cancelled in the middle ends what runs, and begins no more'
   assert.equal(await sleeping(web[3]!, 'sleep,295', 'started'), false)
 })
 
-test('it is ended by its handle, and each host says how', async (t) => {
+test('exec_fleet_wait can cancel a fleet command, and reports how each host ended', async (t) => {
   const server = await beside(t)
   const args = { hosts: ['web[1-2]', 'db1'], command: 'sleep', args: ['296'], timeout_seconds: 300, parallel: 2, answer_within_ms: 0 }
   const { fleet_id } = await told(server, args)
@@ -140,7 +140,7 @@ test('it is ended by its handle, and each host says how', async (t) => {
   ])
 })
 
-test('output is bounded for each answer and for all of them, and the whole of it can be read on', async (t) => {
+test('output is bounded for each answer and in total, and exec_output returns the rest', async (t) => {
   const server = await beside(t)
   const bounded = await told(server, { hosts: ['web[1-2]', 'db1'], command: pid, max_stdout_bytes: 1_000, max_total_bytes: 2_500 })
   assert.deepEqual(

@@ -12,7 +12,7 @@ import { callOf, RawServer } from '../../test/support/raw-mcp.ts'
 
 const textOf = async ({ root }: McpPlace, file: string): Promise<string> => readFile(join(root, file), 'utf8').catch(() => '')
 
-/** What runs for a long time and leaves a mark that it has begun. */
+/** A command that runs for a long time and writes its PID when it has started. */
 const WAITS = { command: 'sh', args: ['-c', 'echo begun; echo $$ > pid; exec sleep 300'], timeout_seconds: 600 }
 
 const pidOf = async (server: McpPlace, file = 'pid'): Promise<number> => {
@@ -20,7 +20,7 @@ const pidOf = async (server: McpPlace, file = 'pid'): Promise<number> => {
   return Number(await textOf(server, file))
 }
 
-test('a command that takes longer than a call may wait goes on, and its handle leads to the rest', async (t) => {
+test('a command that takes longer than its call continues, and exec_wait returns the rest', async (t) => {
   const server = await startMcp(t, {}, { flags: ['--answer-within-ms', '300'] })
   const args = ['-c', 'echo one; while [ ! -e go ]; do sleep 0.05; done; echo two']
   const first = await server.run('exec_capture', { command: 'sh', args, timeout_seconds: 60 })
@@ -36,7 +36,7 @@ test('a command that takes longer than a call may wait goes on, and its handle l
   assert.deepEqual([last.success, last.stdout, last.run_id, last.operation], [true, 'one\ntwo\n', null, 'exec_capture'])
 })
 
-test('what a result leaves out can be read from an offset, and what is no longer kept is named', async (t) => {
+test('exec_output reads omitted output from an offset and names the part that was not kept', async (t) => {
   const server = await startMcp(t, { limits: 'max_output_bytes = 3000000' })
   const { run_id, stdout, stdout_omitted_bytes } = await server.run('exec_capture', {
     command: 'seq',
@@ -61,7 +61,7 @@ test('what a result leaves out can be read from an offset, and what is no longer
   assert.ok(text === whole.slice(0, kept) + whole.slice(-kept))
 })
 
-test('a run is ended with all that it started, by exec_kill and by the cancellation of its call', async (t) => {
+test('exec_kill and the cancellation of its call end a run with all its processes', async (t) => {
   const server = await startMcp(t)
   const tree = ['-c', 'setsid sleep 300 & echo $! > child; echo $$ > pid; wait']
   const begun = await server.run('exec_status', { command: 'sh', args: tree, answer_within_ms: 0 })
@@ -84,7 +84,7 @@ test('a run is ended with all that it started, by exec_kill and by the cancellat
   assert.match(JSON.stringify(nobody.content), /unknown_run: run_id: no run has the id .*exec_list/)
 })
 
-test('a key runs its command once, for however many ask, and belongs to that command alone', async (t) => {
+test('an idempotency key runs its command once for any number of calls, and rejects another command', async (t) => {
   const server = await startMcp(t)
   const idempotency_key = randomUUID()
   const append = { command: 'sh', args: ['-c', 'echo x >> count; sleep 0.3; echo $$'], idempotency_key }
@@ -98,7 +98,7 @@ test('a key runs its command once, for however many ask, and belongs to that com
   assert.equal(await textOf(server, 'count'), 'x\n')
 })
 
-test('everything ends with the session: by the end of standard input, SIGTERM, or kill -9 of its process group', async (t) => {
+test('all runs end with the session: by the end of stdin, SIGTERM, or SIGKILL of the process group', async (t) => {
   for (const how of ['end of input', 'SIGTERM', 'SIGKILL'] as const) {
     const place = await mcpPlace(t)
     const server = await RawServer.start(t, place, { detached: true })
@@ -113,7 +113,7 @@ test('everything ends with the session: by the end of standard input, SIGTERM, o
   }
 })
 
-test('a call that is cancelled while it waits does not begin, and one run of two callers is not ended by one of them', async (t) => {
+test('a cancelled call in the queue does not start, and a run of two calls ends when both are cancelled', async (t) => {
   const server = await startMcp(t, { limits: 'max_processes_per_session = 1' })
   const idempotency_key = randomUUID()
   const holding = await server.run('exec_status', { ...WAITS, idempotency_key, answer_within_ms: 0 })

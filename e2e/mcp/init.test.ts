@@ -7,7 +7,7 @@ import { test, type TestContext } from 'node:test'
 import { startMcp, X0X } from '../../test/support/mcp-server.ts'
 import { tempDir } from '../../test/support/temp-dir.ts'
 
-/** A directory of work beside a home. */
+/** A working directory next to a home directory. */
 const placeOf = async (t: TestContext) => {
   const dir = await realpath(await tempDir(t))
   const [home, work] = [join(dir, 'home'), join(dir, 'my app')]
@@ -17,7 +17,7 @@ const placeOf = async (t: TestContext) => {
   return { dir, home, work, x0x, config: join(home, '.config/x0x/mcp/my_app.toml') }
 }
 
-test('--init writes a configuration for one directory, with which the server reads and runs there and nowhere else', async (t) => {
+test('--init writes a configuration for one directory, and the server reads and runs only there', async (t) => {
   const { dir, work, x0x, config } = await placeOf(t)
   const made = x0x('--init', 'my app', '--whoami', 'reviewer')
   assert.equal(made.status, 0, made.stderr)
@@ -47,14 +47,14 @@ test('--init writes a configuration for one directory, with which the server rea
   assert.match(await readFile(journal, 'utf8'), /"client_name":"a test"/)
 })
 
-test('--init tells the runtime which daemon it is that is not the default one', async (t) => {
+test('--init passes the data directory and the name of a daemon other than the default one', async (t) => {
   const { dir, work, home } = await placeOf(t)
   const env = { PATH: process.env['PATH'], HOME: home, X0X_DATA_DIR: 'lab', X0X_NAME: 'lab' }
   const { stdout } = spawnSync(process.execPath, [X0X, 'mcp', '--init', work], { encoding: 'utf8', env, cwd: dir })
   assert.deepEqual(JSON.parse(stdout).mcpServers.x0x.env, { X0X_NAME: 'lab', X0X_DATA_DIR: join(dir, 'lab') })
 })
 
-test('--init writes over nothing, and no configuration that its agent could write', async (t) => {
+test('--init overwrites no file, and writes no configuration that its AI agent could change', async (t) => {
   const { dir, home, work, x0x, config } = await placeOf(t)
   assert.equal(x0x('--init', work).status, 0)
   const before = await readFile(config, 'utf8')
@@ -81,7 +81,7 @@ test('--init writes over nothing, and no configuration that its agent could writ
   }
 })
 
-test('no server begins whose agent could write its configuration or its journal, and --check says so', async (t) => {
+test('a server does not start if its AI agent could change its configuration, journal or record, and --check says so', async (t) => {
   const { dir, work, x0x } = await placeOf(t)
   const config = join(dir, 'mcp.toml')
   assert.equal(x0x('--init', work, '--config', config).status, 0)
@@ -99,12 +99,12 @@ test('no server begins whose agent could write its configuration or its journal,
     }
   const recorded = x0x('--whoami', 'a', '--config', config, '--record', join(work, 'record.jsonl'))
   assert.deepEqual([recorded.status, /record.jsonl is below .*, where the AI agent may write/.test(recorded.stderr)], [2, true])
-  // Who may write nothing changes nothing.
+  // An agent without write permission cannot change the file.
   await writeFile(inside, text.replace('allow_write = true', 'allow_write = false'), { mode: 0o600 })
   assert.equal(x0x('--check', '--config', inside).status, 0)
 })
 
-test('where a human is asked, no server begins whose agent could read what he decides with, and --check says so', async (t) => {
+test('with approvals, a server does not start if its AI agent could read the operator key, and --check says so', async (t) => {
   const { dir, work, x0x } = await placeOf(t)
   const config = join(dir, 'mcp.toml')
   assert.equal(x0x('--init', work, '--config', config).status, 0)

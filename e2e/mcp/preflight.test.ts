@@ -7,14 +7,14 @@ import { test } from 'node:test'
 import { fakeDaemon, json } from '../../test/support/fake-daemon.ts'
 import { mcpPlace, startMcp, type McpServer } from '../../test/support/mcp-server.ts'
 
-/** What a tool that answers with an object says. */
+/** Result of a tool that returns an object. */
 const told = async ({ ask }: McpServer, name: string, args: Record<string, unknown>): Promise<Record<string, unknown>> => {
   const { isError, structuredContent, content } = await ask(name, args)
   assert.equal(isError, false, JSON.stringify(content))
   return structuredContent as Record<string, unknown>
 }
 
-test('which_command finds what a run would start, and what is not there is an answer', async (t) => {
+test('which_command finds the program that a run would start, or says why there is none', async (t) => {
   const place = await mcpPlace(t)
   const [real, link, plain] = [join(place.root, 'tool-1'), join(place.root, 'tool'), join(place.root, 'plain')]
   await writeFile(real, '#!/bin/sh\n')
@@ -62,7 +62,7 @@ test('which_command finds what a run would start, and what is not there is an an
   ])
 })
 
-test('which_command says the denial, and of what is denied not whether it is there', async (t) => {
+test('which_command reports a denial, and does not reveal whether a denied program exists', async (t) => {
   const server = await startMcp(t, { security: 'allow_commands = [{ argv = ["git", "status"] }]\nallow_targets = ["bob"]' })
   for (const command of ['cat', '/etc/shadow', 'no-such-program-x0x']) {
     const { found, path, allowed_arguments, denial_reason, launch_error } = await told(server, 'which_command', { command })
@@ -74,7 +74,7 @@ test('which_command says the denial, and of what is denied not whether it is the
   assert.match(JSON.stringify(content), /unsupported_capability: .*allow_targets/)
 })
 
-test('which_command says of a target which commands of the program it tells that it allows', async (t) => {
+test('which_command shows which commands of the program a target lists', async (t) => {
   const limits = { timeout_ms: 1, max_stdout_bytes: 1, max_stderr_bytes: 1, max_stdin_bytes: 1 }
   const rules = [['git', 'status'], ['git', 'log', '-n', '<INT>'], ['uptime']].map((argv) => ({
     description: null,
@@ -115,7 +115,7 @@ test('which_command says of a target which commands of the program it tells that
   )
 })
 
-test('a model is told which tool to use first, the most bounded before the others', async (t) => {
+test('the instructions order the tools from the most limited to the most general', async (t) => {
   const { client } = await startMcp(t)
   const instructions = client.getInstructions() ?? ''
   const order = ['which_command', 'exec_status', 'exec_capture', 'exec_with_input', 'exec']

@@ -24,7 +24,7 @@ const replay = (file: string) => {
   }
 }
 
-test('what a server records of its runs is replayed to the very results that it gave', async (t) => {
+test('replaying the record of a server gives exactly the results that it returned', async (t) => {
   const place = await mcpPlace(t)
   const file = join(place.dir, 'record.jsonl')
   const server = await startMcp(t, {}, { place, flags: ['--record', file] })
@@ -57,7 +57,7 @@ test('what a server records of its runs is replayed to the very results that it 
   assert.equal(replay(file).status, 1)
 })
 
-test('a record never takes the place of what is there', async (t) => {
+test('--record refuses to overwrite a file', async (t) => {
   const place = await mcpPlace(t)
   const file = join(place.dir, 'mine')
   await writeFile(file, 'mine')
@@ -70,10 +70,10 @@ test('a record never takes the place of what is there', async (t) => {
   assert.equal(await readFile(file, 'utf8'), 'mine')
 })
 
-test('a record that could not be written to its end is not finished, its tools go on, and what it has is checked', async (t) => {
+test('if its record cannot be written, a server continues, and replay checks the part that exists', async (t) => {
   const place = await mcpPlace(t)
   const file = join(place.dir, 'record.jsonl')
-  // 64 KiB of any file: the journal stays far below it.
+  // Limits each file to 64 KiB. The journal stays far below that.
   const script = 'ulimit -f 128; exec "$@"'
   const words = [X0X, 'mcp', '--whoami', 'a test', '--config', place.config, '--record', file]
   const transport = new StdioClientTransport({
@@ -104,7 +104,7 @@ test('a record that could not be written to its end is not finished, its tools g
   assert.ok(results > 0)
 })
 
-test('the record of a server that ends with runs under way has their ends, and its own', async (t) => {
+test('the record of a server that is stopped during a run has the end of the run and its own end', async (t) => {
   const place = await mcpPlace(t)
   const file = join(place.dir, 'record.jsonl')
   const server = await startMcp(t, {}, { place, flags: ['--record', file] })

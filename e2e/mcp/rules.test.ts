@@ -11,7 +11,7 @@ import { mcpPlace, startMcp, X0X } from '../../test/support/mcp-server.ts'
 import { aliceBobCharlie, MeshOfDaemons, until, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 import { tempDir } from '../../test/support/temp-dir.ts'
 
-// `x0x mcp --rules bob` beside alice's daemon: what bob allows her is her agent's tools.
+// `x0x mcp --rules bob` with the daemon of alice. The rules that bob lists for her become tools of her AI agent.
 
 const DISCOVERABLE = 'discoverable = true\nmax_duration_secs = 9\n'
 const TARGETS = { security: 'allow_targets = ["bob", "charlie"]\n' }
@@ -20,7 +20,7 @@ let mesh: MeshOfDaemons
 let alice: TestDaemon
 let bob: TestDaemon
 
-/** Bob allows alice these, and tells her of them. */
+/** Bob allows alice these commands and lists them for her. */
 const allow = async (...commands: readonly (readonly string[])[]): Promise<void> => {
   await bob.writeAcl([{ agent: alice, commands, description: 'Says what it is given. Changes nothing.', keys: DISCOVERABLE }])
   await bob.restart()
@@ -39,7 +39,7 @@ const options = () => ({ flags: ['--rules', 'bob'], env: { X0X_DATA_DIR: alice.d
 const propertiesOf = (tool: Tool | undefined): Record<string, Record<string, unknown>> =>
   (tool?.inputSchema.properties ?? {}) as Record<string, Record<string, unknown>>
 
-test('each command that the target tells is a tool with its slots as parameters, and none takes an argv', async (t) => {
+test('each command that the target lists is a tool with a parameter per slot, and no tool accepts an argv', async (t) => {
   const { client } = await startMcp(t, TARGETS, options())
   const { tools } = await client.listTools()
   assert.deepEqual(
@@ -66,7 +66,7 @@ test('each command that the target tells is a tool with its slots as parameters,
   assert.match(client.getInstructions() ?? '', /fill in its parameters/)
 })
 
-test('a filled tool runs there, in the shape of the other tools; what does not fit is refused here, and says what belongs there', async (t) => {
+test('a rule tool runs its command on the target, and invalid parameters are refused with an explanation', async (t) => {
   const { run, ask, lines } = await startMcp(t, TARGETS, options())
   const result = await run('bob_echo_n_and', { int_1: 7, int_2: 414 })
   assert.deepEqual(
@@ -98,7 +98,7 @@ test('a filled tool runs there, in the shape of the other tools; what does not f
   assert.equal((await lines()).filter((line) => line.event === 'request').length, 2)
 })
 
-test('a command that outlives its call goes on by its run_id, and ends when it is killed', async (t) => {
+test('a command that outlives its call is followed by its run_id, and exec_kill ends it', async (t) => {
   const { run, ask } = await startMcp(t, TARGETS, options())
   const begun = await run('bob_sleep', { int: 8, answer_within_ms: 0 })
   assert.ok(begun.run_id !== null && begun.state !== 'ended', JSON.stringify(begun))
@@ -108,7 +108,7 @@ test('a command that outlives its call goes on by its run_id, and ends when it i
   assert.deepEqual([ended.state, ended.success, ended.operation], ['ended', false, 'exec_rule'])
 })
 
-test('rules that change are told: at a denial, and when they are asked for again', async (t) => {
+test('changed rules update the tools after a denial and after rules_refresh', async (t) => {
   const { client, run, ask } = await startMcp(t, TARGETS, options())
   let told = 0
   client.setNotificationHandler('notifications/tools/list_changed', () => void (told += 1))
@@ -120,9 +120,9 @@ test('rules that change are told: at a denial, and when they are asked for again
     return result.denial_reason !== null && result
   })
   assert.deepEqual([denied.denial_reason, denied.success, denied.launch_error], ['argv_not_allowed', false, null])
-  // The list is not asked for more often than every two seconds.
+  // The server asks for the list at most every two seconds.
   await until('the client is told', async () => {
-    // Between two of our questions the tool may have gone.
+    // The tool may be removed at any time.
     if (told === 0) await ask('bob_sleep', { int: 1 }).catch(() => null)
     return told > 0
   })
@@ -139,7 +139,7 @@ test('rules that change are told: at a denial, and when they are asked for again
   assert.deepEqual(await names(), ['bob_echo', 'bob_true'])
 })
 
-test('a target that cannot be asked, or does not say, leaves a server that can ask again', async (t) => {
+test('a server whose target does not answer or list its rules starts without tools, and can ask again', async (t) => {
   const nowhere = join((await mcpPlace(t)).dir, 'no-daemon')
   for (const [target, dir, problem] of [
     ['charlie', nowhere, /no daemon|cannot connect to x0xd/],
@@ -159,7 +159,7 @@ test('a target that cannot be asked, or does not say, leaves a server that can a
   }
 })
 
-test('an agent that the daemon does not know ends the server with status 2 and what to do next', async (t) => {
+test('for an unknown agent the server ends with status 2 and names the next step', async (t) => {
   const place = await mcpPlace(t, { security: 'allow_targets = ["*"]\n' })
   for (const target of ['charlie', 'boob', 'f'.repeat(63)]) {
     const args = [X0X, 'mcp', '--whoami', 'a', '--config', place.config, '--rules', target]
@@ -170,7 +170,7 @@ test('an agent that the daemon does not know ends the server with status 2 and w
   }
 })
 
-test('without a configuration that lets the target be asked nothing starts', async (t) => {
+test('a server with --rules does not start if its configuration does not allow the target', async (t) => {
   const place = await mcpPlace(t)
   for (const [agent, text] of [
     ['bob', /add "bob" to security\.allow_targets/],
@@ -184,7 +184,7 @@ test('without a configuration that lets the target be asked nothing starts', asy
   }
 })
 
-test('--init with --rules writes all that the tools of a target need', async (t) => {
+test('--init with --rules writes everything that the tools of a target need', async (t) => {
   await allow(['sleep', '<INT>'])
   const dir = await realpath(await tempDir(t))
   const [root, config] = [join(dir, 'app'), join(dir, 'mcp.toml')]
@@ -201,7 +201,7 @@ test('--init with --rules writes all that the tools of a target need', async (t)
   assert.equal((await run('bob_sleep', { int: 1 })).success, true)
 })
 
-test('the entry that x0x invite prints makes a tool, and the doctor warns of nothing about it', async (t) => {
+test('the ACL entry that x0x invite prints makes a tool, and doctor has no warning about it', async (t) => {
   await bob.writeAcl([])
   const { agentId: agent_id, machineId: machine_id } = alice
   await appendFile(bob.aclFile, entryText({ agent_id, machine_id, description: 'alice' }, ['df', '-h']))

@@ -8,7 +8,7 @@ import type { ToolResult } from '../../src/doors/tools/tool-result.ts'
 import { startMcp, type McpServer } from '../../test/support/mcp-server.ts'
 import { aliceBobCharlie, MeshOfDaemons, type TestDaemon } from '../../test/support/mesh-of-daemons.ts'
 
-// A tool with a target: its command is a run of the mesh, which that agent's ACL permits or denies, and its result is that of a run here.
+// Tools with a target. The ACL of that agent permits or denies the command, and the result has the format of a local run.
 
 let mesh: MeshOfDaemons
 let alice: TestDaemon
@@ -32,13 +32,13 @@ after(async () => mesh.stop())
 const beside = async (t: TestContext): Promise<McpServer> =>
   startMcp(t, { security: 'allow_targets = ["bob", "nobody"]' }, { env: { X0X_DATA_DIR: alice.dir } })
 
-/** What may differ between two runs of the same thing, and between here and there. */
+/** The fields that must be equal in a local and a remote run of the same command. */
 const comparable = ({ duration_ms, run_id, cwd: _cwd, target: _target, ...rest }: ToolResult) => {
   assert.ok(duration_ms >= 0)
   return { ...rest, handle: run_id !== null }
 }
 
-test('the same command has the same result here and on a target, field by field', async (t) => {
+test('the same command has equal results on this machine and on a target, field by field', async (t) => {
   const server = await beside(t)
   const cases: readonly [name: string, args: Record<string, unknown>][] = [
     ['exec_status', { command: 'false' }],
@@ -55,7 +55,7 @@ test('the same command has the same result here and on a target, field by field'
   }
 })
 
-test('a denial of the target names its reason, and what a target does not have is denied here', async (t) => {
+test('a denial of the target has its reason, and options that targets do not support are denied locally', async (t) => {
   const server = await beside(t)
   const denied = await server.run('exec_capture', { command: 'cat', args: ['/etc/shadow'], target: 'bob' })
   assert.deepEqual([denied.success, denied.denial_reason, denied.launch_error, denied.exit_code], [false, 'argv_not_allowed', null, null])
@@ -69,7 +69,7 @@ test('a denial of the target names its reason, and what a target does not have i
   assert.equal((await bob.journal()).filter(({ event, argv }) => event === 'denial' && String(argv) === 'cat,/etc/shadow').length, 1)
 })
 
-test('a target is reached and proves itself without a run, our own daemon too, and one that is not known is a mistake', async (t) => {
+test('check_host reaches and authenticates a target and the own daemon without a run, and rejects an unknown agent', async (t) => {
   const { ask } = await startMcp(t, { security: 'allow_targets = ["*"]' }, { env: { X0X_DATA_DIR: alice.dir } })
   const runs = async (): Promise<number> => (await bob.journal()).filter(({ event }) => event === 'request').length
   const before = await runs()
@@ -89,7 +89,7 @@ test('a target is reached and proves itself without a run, our own daemon too, a
   assert.equal(await runs(), before)
 })
 
-test('the tools for files work on a target, whose ACL decides, and the audit log has the client and the target', async (t) => {
+test('the file tools work on a target, its ACL decides, and its audit log has the client and the target', async (t) => {
   const { ask, lines } = await beside(t)
   const told = async (name: string, args: Record<string, unknown>): Promise<Record<string, unknown>> => {
     const { structuredContent, content, isError } = await ask(name, { target: 'bob', ...args })
@@ -122,7 +122,7 @@ test('the tools for files work on a target, whose ACL decides, and the audit log
   assert.ok(targets.includes('bob'))
 })
 
-// O13: a command on an agent of the mesh that a call, or the configuration, names.
+// O13: a command on an agent that the call or the configuration names as its node.
 
 const onNode = async (t: TestContext, tools: string): Promise<McpServer> =>
   startMcp(t, { security: 'allow_targets = ["bob"]', mcp: `\n[tools.exec]\n${tools}` }, { env: { X0X_DATA_DIR: alice.dir } })
@@ -130,7 +130,7 @@ const onNode = async (t: TestContext, tools: string): Promise<McpServer> =>
 const ECHO = { command: 'echo', args: ['42'] }
 const OPEN = 'security = "full"\nask = "off"\nallowed_hosts = ["node"]\n'
 
-test('O13: a node is named by its id, the beginning of it, or its name however it is written, and the result says where it ran', async (t) => {
+test('O13: a node is named by its ID, a prefix or a name, and the result says where the command ran', async (t) => {
   const server = await onNode(t, OPEN)
   for (const node of ['bob', 'BOB', bob.agentId, bob.agentId.slice(0, 8)]) {
     const result = await server.run('exec_capture', { ...ECHO, host: 'node', node })
@@ -143,7 +143,7 @@ test('O13: a node is named by its id, the beginning of it, or its name however i
   assert.deepEqual([request?.target, request?.ran_on?.agent_id], [bob.agentId, bob.agentId])
 })
 
-test('O5: a node is bound by the configuration, and by default nothing runs there', async (t) => {
+test('O5: the configuration can fix the node, and by default no command runs on a node', async (t) => {
   const bound = await onNode(t, `host = "node"\nnode = "bob"\nsecurity = "full"\nask = "off"\n`)
   assert.deepEqual((await bound.run('exec_capture', ECHO)).ran_on?.agent_id, bob.agentId)
   const other = await bound.run('exec_capture', { ...ECHO, node: 'charlie' })
