@@ -8,15 +8,15 @@ import type { Params, Peer, Session } from './peer.ts'
 import { Home, runRexd, type ConfigOptions } from './server.ts'
 import { overStdio } from './transports.ts'
 
-// Callers who want more than they may have. Whatever is refused is in the journal; `ending.test.ts` has those who do not want to go.
+// Clients that try to exceed their permissions. Each refusal is in the journal. `ending.test.ts` tests programs that resist their end.
 
-/** The lines that refusals of a session left, as method and code. */
+/** Journal lines about refusals of a session, as method and code. */
 const refusedTo = async (peer: Peer, sessionId?: string): Promise<string[]> =>
   (await peer.home.refusals())
     .filter((line) => sessionId === undefined || line['session_id'] === sessionId)
     .map((line) => `${String(line['method'])} ${String(line['code'])}`)
 
-/** Each of these is refused with the code, and the journal says so once, in their order. */
+/** Checks that each attempt is refused with this code, and that the journal has one line for each, in order. */
 const allRefused = async (
   session: Session,
   code: number,
@@ -37,7 +37,7 @@ const programAt = (name: string): string => {
   return lookup.kind === 'found' ? lookup.executable.path : ''
 }
 
-test('a session and a process of another server, or of nobody, are of no use', async (t) => {
+test('sessions and processes of another server, or invented IDs, cannot be used', async (t) => {
   const [mine, other] = [await overStdio.open(t), await overStdio.open(t)]
   const session = await other.session()
   const log = await session.start({ argv: ['cat'], stdin_open: true })
@@ -59,7 +59,7 @@ test('a session and a process of another server, or of nobody, are of no use', a
   await Promise.all([mine.close(), other.close()])
 })
 
-test('sessions and processes above their limits are refused, and journalled', async (t) => {
+test('sessions and processes above their limits are refused and logged', async (t) => {
   const peer = await overStdio.open(t, { limits: ['max_concurrent_sessions = 3', 'max_processes_per_session = 2'] })
   const sessions = await Promise.all([peer.session(), peer.session(), peer.session()])
   const attempts = await Promise.all(Array.from({ length: 20 }, async () => peer.ask('session.open', { client_name: 'more' })))
@@ -74,7 +74,7 @@ test('sessions and processes above their limits are refused, and journalled', as
   await peer.close()
 })
 
-test('limits are not raised, roots not widened, by no message', async (t) => {
+test('no message can raise a limit or widen the roots', async (t) => {
   const peer = await overStdio.open(t)
   const { root } = peer.home
   await mkdir(`${root}2`)
@@ -113,7 +113,7 @@ test('limits are not raised, roots not widened, by no message', async (t) => {
   await peer.close()
 })
 
-test('no path leads out, and what is outside stays as it was', async (t) => {
+test('no path leads outside the roots, and files outside stay unchanged', async (t) => {
   const peer = await overStdio.open(t)
   const session = await peer.session()
   const outside = `${session.dir}-outside`
@@ -160,7 +160,7 @@ test('no path leads out, and what is outside stays as it was', async (t) => {
   await peer.close()
 })
 
-test('a root in whose place another directory is put is a root no more', async (t) => {
+test('a root that is replaced by another directory is refused', async (t) => {
   const peer = await overStdio.open(t)
   const session = await peer.session()
   await writeFile(session.path('file'), 'mine')
@@ -175,7 +175,7 @@ test('a root in whose place another directory is put is a root no more', async (
   await peer.close()
 })
 
-test('variables that are not allowed are refused by name, and their values kept nowhere', async (t) => {
+test('variables that are not allowed are refused by name, and their values are not stored', async (t) => {
   const peer = await overStdio.open(t)
   const session = await peer.session()
   const names = ['LD_PRELOAD', 'BASH_ENV', 'NODE_OPTIONS', 'GIT_SSH_COMMAND', 'PATH', 'HOME', 'lc_time', 'LC_TIME ', '__proto__x']
@@ -195,7 +195,7 @@ const DANGEROUS = `LD_PRELOAD LD_AUDIT DYLD_INSERT_LIBRARIES BASH_ENV ENV SHELLO
   NODE_OPTIONS NODE_PATH PYTHONPATH PYTHONSTARTUP PERL5OPT PERL5LIB RUBYOPT RUBYLIB
   JAVA_TOOL_OPTIONS _JAVA_OPTIONS JDK_JAVA_OPTIONS GIT_SSH_COMMAND GIT_CONFIG_COUNT GCONV_PATH`.split(/\s+/)
 
-test('names that are known to load code are left to callers by no configuration, and every other that is not harmless is warned of', async (t) => {
+test('the configuration cannot grant variables that load code, and --check warns about others that may be dangerous', async (t) => {
   const home = await Home.create()
   t.after(async () => home.remove())
   await home.configure({ security: [`allow_env = ${JSON.stringify([...DANGEROUS, 'TAR_OPTIONS', 'HOME', 'CI'])}`] })
@@ -214,7 +214,7 @@ test('names that are known to load code are left to callers by no configuration,
   )
 })
 
-test('with a list of commands, a program that callers could rewrite keeps rexd from starting', async (t) => {
+test('with a list of commands, rexd does not start if clients could replace a listed program', async (t) => {
   const home = await Home.create()
   t.after(async () => home.remove())
   const program = join(home.root, 'run-tests.sh')
@@ -237,7 +237,7 @@ const RULES: ConfigOptions = {
   ],
 }
 
-test('with a list of commands nothing else is run, however it is spelt', async (t) => {
+test('with a list of commands, no other command runs in any spelling', async (t) => {
   const peer = await overStdio.open(t, RULES)
   const session = await peer.session()
   await (await session.start({ argv: ['echo', 'x', '; id'] })).finished()
@@ -268,7 +268,7 @@ test('with a list of commands nothing else is run, however it is spelt', async (
   await peer.close()
 })
 
-test('a denied program is denied by every path and link to it; a copy is another program', async (t) => {
+test('a denied program is denied by every path and link to it, but a copy of it is another program', async (t) => {
   const peer = await overStdio.open(t, { security: ['deny_commands = [{ argv = ["env"], args = "any" }]'] })
   const session = await peer.session()
   const env = programAt('env')
@@ -283,13 +283,13 @@ test('a denied program is denied by every path and link to it; a copy is another
     'command_denied',
     names.flatMap((name) => [[name], [name, 'true']]).map((argv) => ['exec.start', { argv }] as const),
   )
-  // Why a list of what is denied is no wall.
+  // These commands show that a list of denied commands is not a security boundary.
   for (const argv of [[session.path('copy')], ['sh', '-c', 'env']])
     assert.equal((await (await session.start({ argv })).finished())['exit_code'], 0)
   await peer.close()
 })
 
-test('a program that others may change is not run', async (t) => {
+test('a program that other users can change does not run', async (t) => {
   const peer = await overStdio.open(t)
   const session = await peer.session()
   const marker = session.path('marker')

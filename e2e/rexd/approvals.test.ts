@@ -14,7 +14,7 @@ import { decide, watching } from '../../test/support/desk-watcher.ts'
 import { soon } from '../../test/support/local-engine.ts'
 import { rexdPlace, type RexdSettings } from '../../test/support/rexd-server.ts'
 
-// A caller of REXD whose commands a human must allow.
+// A client of REXD whose commands need approval.
 
 const PROGRAM = join(import.meta.dirname, '../../dist/rexd.mjs')
 const ON_HOST = '\n[tools.exec]\nhost = "gateway"\nsecurity = "allowlist"\n'
@@ -58,18 +58,18 @@ const callerOf = async (t: TestContext, init: DeskPlaceInit = {}, tools = ON_HOS
   return { desk, call, session, child, told, root: place.root }
 }
 
-/** What the store of a release before listed counted for every word of a program, and so for what was typed into its pager. */
+/** Earlier releases listed a program with all its arguments. That would include everything that is typed into its pager. */
 const PAGERS: readonly (readonly [what: string, modes: object, tools: string])[] = [
   ['a list', { security: 'allowlist', ask: 'off', allowlist: [{ pattern: '/usr/bin/git' }] }, 'security = "allowlist"\nask = "off"\n'],
   [
-    'a list that always asks',
+    'an always-ask list',
     { security: 'full', ask: 'off' },
     'security = "full"\nask = "off"\n[[tools.exec.always_ask]]\nargv = ["touch", "<ANY...>"]\nreason = "it makes files"\n',
   ],
 ]
 
 for (const [what, modes, tools] of PAGERS)
-  test(`a program on a terminal that opens a pager does not pass ${what}, and nothing that is typed into one runs`, async (t) => {
+  test(`a program on a terminal that opens a pager does not pass ${what} without approval`, async (t) => {
     const { desk, call, session, root } = await callerOf(t, {}, `\n[tools.exec]\nhost = "gateway"\n${tools}`, {
       security: 'allow_pty = true',
     })
@@ -80,12 +80,12 @@ for (const [what, modes, tools] of PAGERS)
     const opened = await call('pty.open', { ...session, argv: ['git', 'log'], cwd: root, timeout_ms: 8_000 })
     assert.equal(opened.result, undefined)
     assert.match(String(opened.error?.data?.['code']), /^approval_(denied|unavailable)$/)
-    // A program whose words say all still runs on a terminal.
+    // A transparent program still runs on a terminal.
     const shown = await call('pty.open', { ...session, argv: ['ls'], cwd: root, timeout_ms: 8_000 })
     assert.equal(shown.error === undefined, what !== 'a list', JSON.stringify(shown.error))
   })
 
-test('a script that a caller exchanges at the moment of its approval never runs: REXD runs what was hashed, too', async (t) => {
+test('a script that a client replaces during its approval does not run in REXD', async (t) => {
   const desk = await deskPlace(t)
   const place = await rexdPlace(t)
   await writeFile(place.config, `${await readFile(place.config, 'utf8')}${ON_HOST}`)
@@ -95,7 +95,7 @@ test('a script that a caller exchanges at the moment of its approval never runs:
   const session = await client.open({ clientName: 'a caller' })
   const { human, next } = await watching(desk)
   const ran: string[] = []
-  // In the last round the script is exchanged after its run.
+  // In the last round the script is replaced after its run.
   for (const [round, delay] of [0, 1, 2, 3, 4, 5, 8, 12, 20, 30, null].entries()) {
     const script = join(place.root, `deploy${round}.sh`)
     await writeFile(script, 'echo GOOD\n')
@@ -114,7 +114,7 @@ test('a script that a caller exchanges at the moment of its approval never runs:
   assert.ok(!ran.includes('EVIL') && ran.includes('GOOD'), ran.join(' '))
 })
 
-test('rexd exec says that its command waits and what was cut of its wishes, and Ctrl-C takes the question back', async (t) => {
+test('rexd exec reports that its command waits and which preferences were cut, and Ctrl-C withdraws the request', async (t) => {
   const desk = await deskPlace(t)
   const { config } = await rexdPlace(t)
   await writeFile(config, `${await readFile(config, 'utf8')}${ON_HOST}`)
@@ -148,13 +148,13 @@ test('rexd exec says that its command waits and what was cut of its wishes, and 
   assert.ok(await soon(() => settled.includes(id)), 'the question still waits')
 })
 
-test('a caller that may set LANGUAGE gives no listed program messages of its own', async (t) => {
+test('a client that may set LANGUAGE cannot give a listed program its own message catalogue', async (t) => {
   const settings = { security: 'allow_env = ["LANGUAGE", "TZ"]\n' }
   const { desk, call, session, root } = await callerOf(t, {}, `${ON_HOST}ask = "off"\n`, settings)
   await desk.writeStore((store) => {
     store['agents'] = { main: { allowlist: [{ pattern: '/usr/bin/ls' }] } }
   })
-  // A catalogue of messages, as the requester can write it: what ls says of a file that is not there.
+  // A message catalogue that the requester can write. It contains the message of ls for a missing file.
   await mkdir(join(root, 'LC_MESSAGES'))
   await writeFile(join(root, 'LC_MESSAGES', 'coreutils.mo'), catalogue('cannot access %s', 'STOLEN %s %p'))
   const run = async (env: object): Promise<Answer> => call('exec.start', { ...session, argv: ['ls', '/no-such-file'], env })
@@ -163,7 +163,7 @@ test('a caller that may set LANGUAGE gives no listed program messages of its own
   assert.match(error?.message ?? '', /no approver is connected/)
 })
 
-/** A catalogue of gettext with one message beside its head (gettext(1), "The Format of GNU MO Files"). */
+/** A gettext catalogue with one message besides its header (gettext(1), "The Format of GNU MO Files"). */
 const catalogue = (id: string, text: string): Buffer => {
   const head = Buffer.alloc(28)
   for (const [at, value] of [0x950412de, 0, 2, 28, 44, 0, 60].entries()) head.writeUInt32LE(value, 4 * at)

@@ -4,7 +4,7 @@ import { test, type TestContext } from 'node:test'
 
 import { Home, runRexd, type ConfigOptions, type Finished } from './server.ts'
 
-// With what configuration rexd serves, and what it says of every other.
+// Configurations with which rexd serves, and its errors about all others.
 
 const OPEN = '{"jsonrpc":"2.0","id":1,"method":"session.open","params":{"client_name":"test"}}\n'
 
@@ -18,7 +18,7 @@ const homeWith = async (t: TestContext, options: ConfigOptions | string): Promis
 
 const serve = async (home: Home): Promise<Finished> => runRexd(home, undefined, OPEN)
 
-/** It does not serve, and says why in lines of its own. */
+/** Checks that rexd does not serve, and that each line of its error has its prefix. */
 const refuses = async (home: Home, why: RegExp): Promise<void> => {
   const { status, stdout, stderr } = await serve(home)
   assert.deepEqual([status, stdout], [2, ''])
@@ -26,7 +26,7 @@ const refuses = async (home: Home, why: RegExp): Promise<void> => {
   for (const line of stderr.trimEnd().split('\n')) assert.match(line, /^rexd: /)
 }
 
-test('a good configuration serves, and --check says what it grants', async (t) => {
+test('rexd serves with a valid configuration, and --check shows what it grants', async (t) => {
   const home = await homeWith(t, { security: ['allow_shell = true', 'allow_commands = [{ argv = ["true"] }]'] })
   const { status, stdout, stderr } = await serve(home)
   assert.deepEqual([status, stderr], [0, ''])
@@ -38,7 +38,7 @@ test('a good configuration serves, and --check says what it grants', async (t) =
   assert.equal((JSON.parse(json.stdout) as { ok: boolean }).ok, true)
 })
 
-test('every problem is told at once, and --check tells the same', async (t) => {
+test('rexd and --check report all problems of a configuration at once', async (t) => {
   const home = await homeWith(t, { limits: ['max_output_bytes = 0'], security: ['allow_pty = 1'], roots: ['/no/such/directory'] })
   const { stderr } = await serve(home)
   const check = await runRexd(home, ['--check', '--config', home.configFile])
@@ -47,7 +47,7 @@ test('every problem is told at once, and --check tells the same', async (t) => {
     for (const text of [stderr, check.stdout]) assert.ok(text.includes(key), text)
 })
 
-test('a configuration that others may write, or whose directory they may, is refused with the remedy', async (t) => {
+test('a configuration or directory that other users can write is refused with the command to fix it', async (t) => {
   const home = await homeWith(t, {})
   for (const [path, mode] of [
     [home.configFile, 0o620],
@@ -61,7 +61,7 @@ test('a configuration that others may write, or whose directory they may, is ref
   assert.equal((await serve(home)).status, 0)
 })
 
-test('with server.stdio = false standard input is not served', async (t) => {
+test('with server.stdio = false rexd does not serve standard input', async (t) => {
   const { status, stdout, stderr } = await serve(await homeWith(t, { server: ['stdio = false'] }))
   assert.deepEqual([status, stdout], [2, ''])
   assert.match(stderr, /server\.stdio is false/)

@@ -8,8 +8,8 @@ import { DOCUMENTED_METHODS, NAMES, REQUIREMENTS } from './requirements.ts'
 import { COMMON, type ConfigOptions } from './server.ts'
 import { TRANSPORTS, type Transport } from './transports.ts'
 
-// The first row of each method and the rows about messages and events run over every transport. The other rows ask the
-// engine, which does not know the transport: each of them runs over one.
+// The first requirement of each method and those about messages and events run over every transport. All others concern the engine, which
+// does not know the transport, so each of them runs over one transport.
 
 const ENGINE = /^(exec\.start|exec\.kill|fs|journal|pty|session\.info|session\.open|timeout)\b/
 const methodOf = ({ id }: Requirement): string => id.split('/', 1)[0]!
@@ -24,7 +24,7 @@ const holdsOver = (transport: Transport, row: Requirement): boolean => {
 }
 const rowsOver = (transport: Transport): Requirement[] => REQUIREMENTS.filter((row) => holdsOver(transport, row))
 
-test('every method, field, answer, event and error has a row that is about it, and every row is about what there is', () => {
+test('every method, field, answer, event and error has a requirement, and no requirement names an unknown one', () => {
   const named = REQUIREMENTS.flatMap(({ names }) => names)
   assert.deepEqual([...DOCUMENTED_METHODS].sort(), [...METHODS].sort(), 'the methods of docs/rexd.md')
   assert.ok(NAMES.length > 200)
@@ -37,7 +37,7 @@ test('every method, field, answer, event and error has a row that is about it, a
   )
 })
 
-test('every method is tried over every transport, and every row over one', () => {
+test('every method is tested over every transport, and every requirement over at least one', () => {
   for (const transport of TRANSPORTS) {
     const named = rowsOver(transport).flatMap(({ names }) => names)
     const without = METHODS.filter((method) => !named.some((name) => name === method || name.startsWith(`${method}.`)))
@@ -47,7 +47,7 @@ test('every method is tried over every transport, and every row over one', () =>
   assert.deepEqual(nowhere, [])
 })
 
-test('no two rows have the same id', () => {
+test('the IDs of the requirements are unique', () => {
   const ids = REQUIREMENTS.map(({ id }) => id)
   assert.deepEqual(
     ids.filter((id, at) => ids.indexOf(id) !== at),
@@ -55,7 +55,7 @@ test('no two rows have the same id', () => {
   )
 })
 
-/** The rows of one transport, one after the other: those that need the same configuration share a server. */
+/** Tests one transport, one requirement after another. Requirements with the same configuration share a server. */
 const suite = (transport: Transport): void => {
   const shared = new Map<string, Promise<Peer>>()
   const cleaners: (() => unknown)[] = []
@@ -88,7 +88,7 @@ const suite = (transport: Transport): void => {
   }
 }
 
-// Much of their time is that of programs that are waited for.
+// Most of the time is spent waiting for programs.
 describe('the table', { concurrency: TRANSPORTS.length }, () => {
   for (const transport of TRANSPORTS) describe(`over ${transport.name}`, { concurrency: 1 }, () => suite(transport))
 })

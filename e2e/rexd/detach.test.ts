@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { post } from '../../test/support/rexd-callers.ts'
 import { gone, pidIn, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
 
-// Programs that outlive the session that started them: only over HTTP and WebSocket, where granted, and for a time.
+// Programs that outlive the session that started them. They need HTTP or WebSocket and a grant, and have a maximum lifetime.
 
 const TIMEOUT = { timeout: 60_000 }
 const GRANTED = { security: 'allow_detach = true' }
@@ -15,7 +15,7 @@ const open = async (server: RexdServer, params: object = {}): Promise<string> =>
   return String(session_id)
 }
 
-/** A shell that says its pid in a file, then waits or does what is said. */
+/** A shell that writes its PID to a file, then sleeps or runs the given command. */
 const sleeper = (rest = 'exec sleep 600', params: object = {}): object => ({
   shell: true,
   command: `echo $$ > pid.tmp && mv pid.tmp pid; ${rest}`,
@@ -23,7 +23,7 @@ const sleeper = (rest = 'exec sleep 600', params: object = {}): object => ({
   ...params,
 })
 
-test('a detached program has a lifetime, and a place among all that are', TIMEOUT, async (t) => {
+test('the lifetime and the number of detached programs are limited', TIMEOUT, async (t) => {
   const server = await startRexd(t, { ...GRANTED, limits: 'max_detached_processes = 1\nmax_detached_ms = 3000\nhard_timeout_ms = 1000' })
   const session_id = await open(server)
   const { process_id } = await post(server, 'exec.start', { session_id, ...sleeper() })
@@ -40,7 +40,7 @@ test('a detached program has a lifetime, and a place among all that are', TIMEOU
   assert.equal(timeout_ms, 3_000, 'it is cut to the limit, and told')
 })
 
-test('detached programs end with the server, when it is told to stop and when it is killed', TIMEOUT, async (t) => {
+test('detached programs end with the server, after SIGTERM and after SIGKILL', TIMEOUT, async (t) => {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
     const server = await startRexd(t, GRANTED)
     const session_id = await open(server)
@@ -52,7 +52,7 @@ test('detached programs end with the server, when it is told to stop and when it
   }
 })
 
-test('without the grant nothing is detached, and nobody is told of what others have', TIMEOUT, async (t) => {
+test('without the grant a client can neither detach programs nor see those of others', TIMEOUT, async (t) => {
   const server = await startRexd(t, GRANTED)
   const narrow = await open(server, { requested_capabilities: ['exec', 'exec.shell'] })
   await assert.rejects(post(server, 'exec.start', { session_id: narrow, ...sleeper() }), { code: -32_007 })

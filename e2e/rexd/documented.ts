@@ -1,11 +1,11 @@
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 
-// What docs/rexd.md says that there is: the tables are the contract, and each line of them must be tried.
+// Reads the tables of docs/rexd.md. They are the contract, and every line of them needs a test.
 
 const DOCUMENT = fileURLToPath(new URL('../../docs/rexd.md', import.meta.url))
 
-/** The cells of the table below a heading, without its head. */
+/** Fields of the table below a heading, without the header row. */
 const tableBelow = (markdown: string, heading: string): string[][] => {
   const section = markdown.split(/^## /m).find((part) => part.startsWith(`${heading}\n`)) ?? ''
   const rows = section
@@ -16,7 +16,7 @@ const tableBelow = (markdown: string, heading: string): string[][] => {
 
 const NAME = /`([a-z_]+)`(?: \(([^)]*)\))?/g
 
-/** Names in code, and those in brackets behind one as parts of it; other brackets explain. */
+/** Names in code format, and the names in parentheses after one as its parts. Other parentheses are explanations. */
 const membersIn = (cell: string): string[] =>
   [...cell.matchAll(NAME)].flatMap(([, name = '', inner = '']) => [
     name,
@@ -27,10 +27,10 @@ const inCode = (cell: string | undefined): string => /^`([\w.]+)`$/.exec(cell ??
 
 export interface Documented {
   readonly methods: readonly string[]
-  /** Members of answers, as `fs.read:size`. */
+  /** Members of answers, such as `fs.read:size`. */
   readonly answers: readonly string[]
   readonly events: readonly string[]
-  /** Members of events, as `exec.exit:signal`. */
+  /** Members of events, such as `exec.exit:signal`. */
   readonly params: readonly string[]
   readonly errors: readonly string[]
 }
@@ -39,7 +39,7 @@ export const readDocumented = (markdown = readFileSync(DOCUMENT, 'utf8')): Docum
   const methods = tableBelow(markdown, 'Methods')
   const events: { name: string; members: string[] }[] = []
   for (const [first, said = ''] of tableBelow(markdown, 'Events')) {
-    // "the same" is the line before it, "as …" another; what follows a colon is prose.
+    // "the same" refers to the line before, and "as …" to another line. Text after a colon is an explanation.
     const [list = ''] = said.split(':')
     const other = list.startsWith('the same') ? events.at(-1) : events.find(({ name }) => list.startsWith(`as \`${name}\``))
     events.push({ name: inCode(first), members: [...new Set([...(other?.members ?? []), ...membersIn(list)])] })

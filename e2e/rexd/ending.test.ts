@@ -8,13 +8,13 @@ import type { Peer, Session } from './peer.ts'
 import { allGone } from './processes.ts'
 import { overStdio } from './transports.ts'
 
-// Programs that do not want to go: in sessions of their own, with parents that are gone, deaf to SIGTERM. However
-// the end comes, none of them is left, but for what only a process group held together.
+// Programs that resist their end: in their own sessions, with dead parents, ignoring SIGTERM. None of them may be left after any end,
+// except where only a process group contains them.
 
 const DEAF = "trap '' TERM; while :; do sleep 0.05; done"
 const LOUD = (name: string): string => `echo ${name} $$; exec sleep 1000`
 
-/** A child, one in a session of its own, one whose parent is gone too, and one that hears nothing. */
+/** A child, a child in its own session, a child whose parent is dead too, and a child that ignores SIGTERM. */
 const TRIBE = [
   `sh -c '${LOUD('child')}' &`,
   `setsid sh -c '${LOUD('leader')}' &`,
@@ -28,9 +28,9 @@ interface Tribe {
   readonly peer: Peer
   readonly session: Session
   readonly pids: Readonly<Record<string, number>>
-  /** What holds them together, as the journal says. */
+  /** Containment of the process tree, according to the journal. */
   readonly containment: string
-  /** The control groups that they live in. */
+  /** Control groups of the processes. */
   readonly groups: readonly string[]
 }
 
@@ -57,24 +57,24 @@ const tribe = async (t: TestContext): Promise<Tribe> => {
   return { peer, session, pids, containment: String(started?.['containment']), groups }
 }
 
-/** Who left the group of its program may outlive it where nothing else holds it. */
+/** With containment by a process group only, a process that left the group may outlive its program. */
 const assertEnded = async ({ pids, containment, groups }: Tribe): Promise<void> => {
   const held = NAMES.filter((name) => containment !== 'group' || (name !== 'orphan' && name !== 'leader'))
   await allGone(held.map((name) => pids[name]!))
   await until('their control groups are gone', () => !groups.some(existsSync))
 }
 
-test('session.close ends the whole tribe, the deaf among them', async (t) => {
+test('session.close ends the whole process tree, including processes that ignore SIGTERM', async (t) => {
   const all = await tribe(t)
   assert.deepEqual(await all.session.close(), { ok: true, terminated: 1 })
   await assertEnded(all)
   await all.peer.close()
 })
 
-test('SIGKILL of the server ends the whole tribe, and leaves no control group', async (t) => {
+test('SIGKILL of the server ends the whole process tree and leaves no control group', async (t) => {
   const all = await tribe(t)
   t.after(() => {
-    // Where this test fails they would be left behind by it.
+    // If the test fails, this removes the control groups.
     for (const group of [...all.groups, ...all.groups.map(dirname)]) if (existsSync(group)) rmdirSync(group)
   })
   all.peer.process.child.kill('SIGKILL')

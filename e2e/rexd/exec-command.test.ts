@@ -13,7 +13,7 @@ import { rexdCommand } from '../../test/support/rexd-command.ts'
 import { gone, pidIn, rexdPlace, startRexd } from '../../test/support/rexd-server.ts'
 import { NO_TERMINALS } from './server.ts'
 
-// `rexd exec`, as it is installed: one command through a rexd, with the status that a shell expects.
+// `rexd exec` as installed: runs one command through a rexd and returns its status as a shell expects.
 
 const REXD = rexdCommand('deploy/bin/rexd.mjs')
 const X0X = fileURLToPath(new URL('../../deploy/bin/x0x.cjs', import.meta.url))
@@ -43,7 +43,7 @@ const run = async (argv: readonly string[], stdin: Buffer | string = '', program
   return ended(child)
 }
 
-test('a command runs through a rexd of this host, with its output, its exit code and its signal', TIMEOUT, async (t) => {
+test('rexd exec runs a command through a local rexd and returns its output, its exit code or its signal', TIMEOUT, async (t) => {
   const { config } = await rexdPlace(t)
   const first = await run(['--config', config, '--', 'sh', '-c', 'echo out; echo err >&2; exit 7'])
   assert.deepEqual([first.status, first.stdout.toString(), first.stderr], [7, 'out\n', 'err\n'])
@@ -57,7 +57,7 @@ test('a command runs through a rexd of this host, with its output, its exit code
   assert.deepEqual([same.status, same.stdout.toString().endsWith('/root\n')], [0, true])
 })
 
-test('standard input goes through whole, and output of many megabytes comes back so', TIMEOUT, async (t) => {
+test('standard input and an output of many megabytes pass unchanged', TIMEOUT, async (t) => {
   const { config } = await rexdPlace(t)
   const bytes = randomBytes(8 * 1024 * 1024)
   const { status, stdout } = await run(['--config', config, '--stdin', '--', 'cat'], bytes)
@@ -65,7 +65,7 @@ test('standard input goes through whole, and output of many megabytes comes back
   assert.deepEqual([status, stdout.length, sum(stdout)], [0, bytes.length, sum(bytes)])
 })
 
-test('standard input that would not be sent is no silent loss', TIMEOUT, async (t) => {
+test('rexd exec fails if standard input has data that it would not send', TIMEOUT, async (t) => {
   const { config } = await rexdPlace(t)
   // The data may arrive before or after the command has started.
   const { status, stderr } = await run(['--config', config, '--', 'true'], 'text')
@@ -73,7 +73,7 @@ test('standard input that would not be sent is no silent loss', TIMEOUT, async (
   assert.match(stderr, /^rexd: standard input .*\(stdin_not_sent\)(?:.*\n)+.*Try: rexd exec .* --stdin -- true/)
 })
 
-test('output that was cut off is not taken for all there was', TIMEOUT, async (t) => {
+test('rexd exec reports how many bytes of the output were cut', TIMEOUT, async (t) => {
   const { config } = await rexdPlace(t)
   await writeFile(config, (await readFile(config, 'utf8')).replace('max_output_bytes = 268435456', 'max_output_bytes = 4096'))
   const { status, stdout, stderr } = await run(['--config', config, '--', 'seq', '1', '100000'])
@@ -81,7 +81,7 @@ test('output that was cut off is not taken for all there was', TIMEOUT, async (t
   assert.equal(stderr, `rexd: its output was cut off: the last ${588_895 - 4096} bytes are missing (limits.max_output_bytes)\n`)
 })
 
-test('output that was lost is no success', TIMEOUT, async (t) => {
+test('rexd exec fails if the end of the output was lost', TIMEOUT, async (t) => {
   const { config, dir } = await rexdPlace(t)
   const writes = join(dir, 'root', 'writes')
   const text = 'echo $$ >"$0"; while :; do echo x; sleep 0.01; done'
@@ -90,7 +90,7 @@ test('output that was lost is no success', TIMEOUT, async (t) => {
   const pid = Number(await readFile(`${writes}.pid`, 'latin1'))
   t.after(() => isAlive(pid) && process.kill(pid, 'SIGKILL'))
   const alone = (await readFile(join(dir, 'log', 'audit.log'), 'utf8')).includes('"containment":"group"')
-  // A control group ends what goes on writing with the program.
+  // A control group also ends the process that continues to write.
   const lost = 'rexd: the end of its output was lost: a process that it started was still writing after it ended\n'
   if (alone) assert.deepEqual([status, stderr], [255, lost])
   else {
@@ -99,7 +99,7 @@ test('output that was lost is no success', TIMEOUT, async (t) => {
   }
 })
 
-test('a rexd that listens is reached by its address or its socket, with the token of a file', TIMEOUT, async (t) => {
+test('rexd exec connects to an address or socket with a token, and refuses an unsafe socket or wrong token', TIMEOUT, async (t) => {
   const server = await startRexd(t)
   const way = ['--url', server.url.replace('http:', 'ws:'), '--token-file', server.tokenFile]
   assert.equal((await run([...way, '--', 'echo', 'there'])).stdout.toString(), 'there\n')
@@ -129,7 +129,7 @@ test('a rexd that listens is reached by its address or its socket, with the toke
   }
 })
 
-test('what cannot be run is told in a line, with status 255; what was said wrong, with 2', TIMEOUT, async (t) => {
+test('a command that cannot run ends with status 255 and a message, and a usage error with status 2', TIMEOUT, async (t) => {
   const { config, root } = await rexdPlace(t)
   const missing = await run(['--config', config, '--', 'no-such-program'])
   assert.deepEqual([missing.status, missing.stdout.length], [255, 0])
@@ -151,7 +151,7 @@ test('what cannot be run is told in a line, with status 255; what was said wrong
   assert.deepEqual([help.status, /Exit status:\n/.test(help.stdout.toString())], [0, true])
 })
 
-test('a signal ends the command, and is not lost on the way', TIMEOUT, async (t) => {
+test('a signal reaches the command, and its exit status comes back', TIMEOUT, async (t) => {
   const { config, root } = await rexdPlace(t)
   const child = begin([
     '--config',
@@ -169,7 +169,7 @@ test('a signal ends the command, and is not lost on the way', TIMEOUT, async (t)
   await gone(pid)
 })
 
-test('whoever has read enough ends it', TIMEOUT, async (t) => {
+test('a reader that closes the pipe ends rexd exec and its command', TIMEOUT, async (t) => {
   const { config, root } = await rexdPlace(t)
   const child = begin(['--config', config, '--', 'sh', '-c', 'echo $$ > pid.tmp; mv pid.tmp pid; exec seq 1 100000000'])
   const end = once(child, 'exit')
@@ -179,7 +179,7 @@ test('whoever has read enough ends it', TIMEOUT, async (t) => {
   await gone(pid)
 })
 
-test('a caller that is killed leaves nothing that runs', TIMEOUT, async (t) => {
+test('killing rexd exec ends its command', TIMEOUT, async (t) => {
   const { config, root } = await rexdPlace(t)
   const child = begin(['--config', config, '--', 'sh', '-c', 'echo $$ > pid.tmp; mv pid.tmp pid; exec sleep 600'])
   const end = ended(child)
@@ -190,7 +190,7 @@ test('a caller that is killed leaves nothing that runs', TIMEOUT, async (t) => {
 })
 
 test(
-  `a terminal has the size of ours, and what is typed goes there${NO_TERMINALS === null ? '' : ` (${NO_TERMINALS})`}`,
+  `a terminal has a size, and its program gets what is typed${NO_TERMINALS === null ? '' : ` (${NO_TERMINALS})`}`,
   { ...TIMEOUT, skip: NO_TERMINALS !== null },
   async (t) => {
     const { config } = await rexdPlace(t, { security: 'allow_pty = true' })
@@ -204,7 +204,7 @@ test(
 )
 
 test(
-  'what a program on a terminal does not read stays where it is, and its end is told',
+  'input that a program on a terminal does not read stays with the client, and the exit status comes back',
   { ...TIMEOUT, skip: NO_TERMINALS !== null },
   async (t) => {
     const { config } = await rexdPlace(t, { security: 'allow_pty = true' })
@@ -219,7 +219,7 @@ test(
   },
 )
 
-test('a terminal on which much is typed that comes back shows all of it', { ...TIMEOUT, skip: NO_TERMINALS !== null }, async (t) => {
+test('a large input to a terminal is read completely by its program', { ...TIMEOUT, skip: NO_TERMINALS !== null }, async (t) => {
   const { config } = await rexdPlace(t, { security: 'allow_pty = true' })
   const size = 512 * 1024
   const child = begin(['--config', config, '--tty', '--', 'sh', '-c', `stty raw -echo; echo ready; exec head -c ${size}`])

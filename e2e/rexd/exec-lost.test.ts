@@ -12,7 +12,7 @@ import { WebSocketServer } from 'ws'
 import { proxied, type Proxied } from '../../test/sdk/web-server.ts'
 import { until } from '../../test/support/processes.ts'
 
-// `rexd exec` over a WebSocket whose connection is lost meanwhile: what it says, and that it can be left.
+// `rexd exec` over a WebSocket whose connection is lost during the command: its messages, and its end after a signal.
 
 const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url))
 const TIMEOUT = { timeout: 60_000 }
@@ -46,7 +46,7 @@ const begin = (t: TestContext, way: Way, ...rest: readonly string[]): Begun => {
   return { child, said, status: once(child, 'close').then(([status]) => status as number | null) }
 }
 
-test('a lost connection is told, and so is the next, and the command goes on', TIMEOUT, async (t) => {
+test('rexd exec reports a lost connection and the next one, and the command continues', TIMEOUT, async (t) => {
   const way = await proxied(t)
   const { said, status } = begin(t, way, '--', 'sh', '-c', 'echo before; until [ -e go ]; do sleep 0.05; done; echo after; exit 3')
   await until(() => said.stdout === 'before\n')
@@ -70,7 +70,7 @@ for (const [name, expected] of [
   ['SIGINT', 130],
   ['SIGTERM', 143],
 ] as const)
-  test(`while the connection is lost one ${name} is enough`, TIMEOUT, async (t) => {
+  test(`while the connection is lost, one ${name} ends rexd exec`, TIMEOUT, async (t) => {
     const way = await proxied(t)
     const { child, said, status } = begin(t, way, '--', 'sh', '-c', 'echo there; exec sleep 600')
     await until(() => said.stdout === 'there\n')
@@ -81,7 +81,7 @@ for (const [name, expected] of [
     assert.match(said.stderr, GIVEN_UP)
   })
 
-test('a signal that was lost with the connection is said again', TIMEOUT, async (t) => {
+test('a signal that was lost with the connection is sent again', TIMEOUT, async (t) => {
   const way = await proxied(t)
   const { child, said, status } = begin(t, way, '--', 'sh', '-c', 'trap "echo asked; exit 5" INT; echo there; while :; do sleep 0.05; done')
   await until(() => said.stdout === 'there\n')
@@ -94,7 +94,7 @@ test('a signal that was lost with the connection is said again', TIMEOUT, async 
   assert.deepEqual([await status, said.stdout], [5, 'there\nasked\n'])
 })
 
-/** A server that hangs up at the method, as if the line broke there. */
+/** A server that closes the connection when it receives this method. */
 const breakingAt = async (t: TestContext, method: string): Promise<string> => {
   const server = new WebSocketServer({ host: '127.0.0.1', port: 0 })
   await once(server, 'listening')
@@ -111,7 +111,7 @@ const breakingAt = async (t: TestContext, method: string): Promise<string> => {
   return `ws://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
-test('what was lost before there was a command is told once, and what is not known of it', TIMEOUT, async (t) => {
+test('if the connection is lost before the command started, rexd exec reports what is unknown', TIMEOUT, async (t) => {
   const { server } = await proxied(t)
   for (const [method, text] of [
     ['session.open', /^rexd: session\.open: .+\n$/],

@@ -10,7 +10,7 @@ import type { ConfigOptions } from './server.ts'
 import { patient } from '../../test/support/wait-limits.ts'
 import { overStdio } from './transports.ts'
 
-// Not one byte or event may get lost, come twice or change its place, whoever is slow.
+// No byte or event may be lost, duplicated or reordered, however slow a reader is.
 
 const MiB = 1024 * 1024
 const sha256 = (bytes: Uint8Array | string): string => createHash('sha256').update(bytes).digest('hex')
@@ -20,7 +20,7 @@ const ROOMY: ConfigOptions = {
   security: ['allow_shell = true'],
 }
 
-/** Does something so many times, and so many at once. */
+/** Runs the work this many times, with this many at once. */
 const inTurns = async (times: number, atOnce: number, work: (round: number) => Promise<void>): Promise<void> => {
   let next = 0
   const turn = async (): Promise<void> => {
@@ -29,7 +29,7 @@ const inTurns = async (times: number, atOnce: number, work: (round: number) => P
   await Promise.all(Array.from({ length: atOnce }, turn))
 }
 
-/** The end is told once and last, and the output is this and counted right. */
+/** Checks that the end comes once and last, and that the output and its byte counts are correct. */
 const assertWhole = async (log: ProcessLog, expected: { stdout: string; stderr?: string }): Promise<void> => {
   const exit = await log.finished()
   assert.deepEqual([exit['exit_code'], exit['truncated']], [0, false])
@@ -40,7 +40,7 @@ const assertWhole = async (log: ProcessLog, expected: { stdout: string; stderr?:
 
 const numbers = (count: number): string => Array.from({ length: count }, (_, at) => `${at + 1}\n`).join('')
 
-test('both streams of several programs at once, each in its own order', async (t) => {
+test('both streams of several concurrent programs keep their own order', async (t) => {
   const peer = await overStdio.open(t, ROOMY)
   const sessions = await Promise.all(Array.from({ length: 4 }, async () => peer.session()))
   await inTurns(20, 8, async (round) => {
@@ -52,10 +52,10 @@ test('both streams of several programs at once, each in its own order', async (t
   await peer.close()
 })
 
-/** How much more memory it takes than before, at most, while nobody reads. */
+/** Maximum growth of memory while the client does not read. */
 const BOUND = 200 * MiB
 
-/** Looks for a while that its memory stays below the bound; answers how much it was. */
+/** Checks for a while that memory stays below the bound. */
 const watchMemory = async (peer: Peer, before: number): Promise<void> => {
   for (let round = 0; round < 10; round++) {
     await sleep(200)
@@ -69,7 +69,7 @@ const warmUp = async (session: Session): Promise<number> => {
   return session.peer.process.memory()
 }
 
-test('programs whose output nobody reads are held, and nothing of it is lost', async (t) => {
+test('programs whose output is not read are held, and their output arrives whole later', async (t) => {
   const peer = await overStdio.open(t, ROOMY)
   const session = await peer.session()
   const before = await warmUp(session)
@@ -93,7 +93,7 @@ test('programs whose output nobody reads are held, and nothing of it is lost', a
   await peer.close()
 })
 
-test('answers that nobody reads are bounded too, and each of them comes', async (t) => {
+test('answers that are not read use bounded memory, and all of them arrive later', async (t) => {
   const peer = await overStdio.open(t, ROOMY)
   const session = await peer.session()
   await writeFile(session.path('file'), 'x'.repeat(MiB))
@@ -106,8 +106,8 @@ test('answers that nobody reads are bounded too, and each of them comes', async 
   await peer.close()
 })
 
-test('to wait again and again costs nothing that stays', async (t) => {
-  // What stayed of so many waits would not fit into this; without it the runtime is in no hurry to look what stayed.
+test('many waits for a program leave no memory behind', async (t) => {
+  // The heap is too small to hold data of 80,000 waits. With a larger heap, garbage collection would come late.
   const peer = await overStdio.open(t, ROOMY, { NODE_OPTIONS: '--max-old-space-size=24' })
   const session = await peer.session()
   const log = await session.start({ argv: ['cat'], stdin_open: true, timeout_ms: patient(120_000) })

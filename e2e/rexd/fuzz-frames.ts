@@ -18,14 +18,14 @@ const headOf = ({ url, token }: WebRexd): string =>
 
 const bytesOf = (chance: Chance, most: number): Buffer => Buffer.from(Array.from({ length: chance.below(most) }, () => chance.below(256)))
 
-/** A frame whose head claims anything (RFC 6455, 5.2): any opcode and bits, any length, masked or not. */
+/** A frame with a random header (RFC 6455, 5.2): any opcode, flags and length, masked or not. */
 const frame = (chance: Chance): Buffer => {
   const length = chance.one([0, 1, 125, 126, 127])
   const size = length === 126 ? bytesOf(chance, 3) : length === 127 ? bytesOf(chance, 9) : Buffer.alloc(0)
   return Buffer.concat([Buffer.from([chance.below(256), (chance.below(4) > 0 ? 128 : 0) | length]), size, bytesOf(chance, 200)])
 }
 
-/** What is no HTTP, or stops being it: words of it in any order, and any bytes. */
+/** Bytes that are not HTTP or stop being HTTP: parts of a request in any order, and random bytes. */
 const nonsense = (chance: Chance, head: string): Buffer => {
   const lines = head.split('\r\n').map((line) => (chance.next() < 0.3 ? bytesOf(chance, 60).toString('latin1') : line))
   return Buffer.from(`${lines.join(chance.one(['\r\n', '\n', '\r', '']))}${bytesOf(chance, 100).toString('latin1')}`, 'latin1')
@@ -43,7 +43,7 @@ const open = async ({ url }: WebRexd): Promise<{ socket: Socket; closed: Promise
 const heard = async (socket: Socket): Promise<string> =>
   new Promise((resolve) => socket.once('data', (part: Buffer) => resolve(part.toString('latin1'))))
 
-/** What is answered to a right upgrade. */
+/** Answer to a correct upgrade request. */
 export const upgraded = async (server: WebRexd): Promise<string> => {
   const { socket, closed } = await open(server)
   socket.write(headOf(server))
@@ -53,7 +53,7 @@ export const upgraded = async (server: WebRexd): Promise<string> => {
   return text
 }
 
-/** One connection: nonsense at once, or some frames behind a right upgrade. Resolves when the server has hung up. */
+/** Sends random bytes on one connection, or some frames after a correct upgrade. Resolves when the server has closed the connection. */
 export const brokenFrames = async (server: WebRexd, chance: Chance, { afterUpgrade }: { afterUpgrade: boolean }): Promise<void> => {
   const { socket, closed } = await open(server)
   const head = headOf(server)

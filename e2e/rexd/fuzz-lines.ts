@@ -2,7 +2,7 @@ import { METHODS, paramsOf } from '../../src/doors/rpc/schemas.ts'
 import type { Method } from '../../src/protocol/rexd/methods.ts'
 import { MAX_RPC_BATCH, MAX_RPC_ID } from '../../src/protocol/limits/rexd.ts'
 
-/** mulberry32: the same numbers for the same seed, on every machine. */
+/** mulberry32 gives the same numbers for the same seed on every machine. */
 export class Chance {
   #state: number
 
@@ -26,7 +26,7 @@ export class Chance {
   }
 }
 
-/** Values that have broken programs before. */
+/** Values that often break programs. */
 export const WEIRD: readonly unknown[] = [
   null,
   true,
@@ -62,7 +62,7 @@ export interface Live {
   readonly process_id: string
 }
 
-/** Of each method params that work, but for those that would end what the others need. */
+/** Valid parameters of each method, except of methods that would end what the others need. */
 const BASES: Readonly<Partial<Record<Method, Readonly<Record<string, unknown>>>>> = {
   'session.info': {},
   'exec.wait': { process_id: 'p', timeout_ms: 1 },
@@ -76,7 +76,7 @@ const BASES: Readonly<Partial<Record<Method, Readonly<Record<string, unknown>>>>
   'fs.edit': { path: 'file', old_string: 'abc', new_string: 'abc2', replace_all: false },
   'fs.patch': { patch_text: '*** Begin Patch\n*** Add File: added\n+x\n*** End Patch', cwd: '.' },
 }
-/** Each of these costs a process or a session. */
+/** Each of these creates a process or a session. */
 const RARE: typeof BASES = {
   'session.open': { client_name: 'fuzz', workspace_roots: ['.'], limits: { max_output_bytes: 10 } },
   'session.close': { session_id: 's_x' },
@@ -95,7 +95,7 @@ const base = (chance: Chance, live: Live, id: string): Request => {
   return { jsonrpc: '2.0', id, method, params }
 }
 
-/** A copy: what becomes part of a line may be changed there. */
+/** A copy, because a value in a line may be modified there. */
 const weird = (chance: Chance): unknown => structuredClone(chance.one(WEIRD))
 
 const randomText = (chance: Chance): string =>
@@ -123,7 +123,7 @@ const changeObject = (chance: Chance, request: Request): void => {
   else if (how === 2) target[key] = weird(chance)
   else if (how === 3) target[randomText(chance)] = weird(chance)
   else if (inParams) target[key] = randomText(chance)
-  // Not what would take the session from the lines behind.
+  // session.close is excluded, because it would remove the session of later lines.
   else request['method'] = chance.one(METHODS.filter((method) => method !== 'session.close'))
 }
 
@@ -158,7 +158,7 @@ export const randomLine = (chance: Chance, live: Live, id: string): Buffer => {
   return line
 }
 
-/** Every field of every method with every weird value, each with an id of its own. */
+/** Every field of every method with every weird value, each with its own ID. */
 export const everyFieldWrong = (live: Live): Buffer[] =>
   METHODS.flatMap((method) =>
     Object.keys(paramsOf(method).shape).flatMap((field) =>
@@ -177,7 +177,7 @@ const isObject = (value: unknown): value is Request => typeof value === 'object'
 const isId = (id: unknown): boolean =>
   id === null || (typeof id === 'string' && id.length <= MAX_RPC_ID) || (typeof id === 'number' && Number.isSafeInteger(id))
 
-/** The id that the answer to this must have; undefined: there must be none. */
+/** ID that the answer to this value must have, or undefined if there must be no answer. */
 const answerTo = (value: unknown): unknown => {
   if (!isObject(value)) return null
   if (Object.hasOwn(value, 'id')) return isId(value['id']) ? value['id'] : null
@@ -186,7 +186,7 @@ const answerTo = (value: unknown): unknown => {
   return jsonrpc === '2.0' && typeof method === 'string' && known ? undefined : null
 }
 
-/** The ids of all answers that a message must get; where messages are lines, a blank one says nothing. */
+/** IDs of all answers that a message must get. With a transport of lines, a blank line gets none. */
 export const answersTo = (line: Buffer, areLines: boolean): unknown[] => {
   let value: unknown
   try {

@@ -12,15 +12,15 @@ import { startWebRexd, type ConfigOptions } from './server.ts'
 import { overHttp, overStdio, overWebSocket, TRANSPORTS, type Transport } from './transports.ts'
 import { WebSocketWire } from './websocket-wire.ts'
 
-// Whatever comes, each request with an id gets its answer, and the server goes on. A seed makes a failure come again.
+// Each request with an ID gets an answer to any input, and the server continues to work. The seed repeats a failure.
 
 const SEED = Number(process.env['REXD_FUZZ_SEED'] ?? 20_260_225)
 const AT_ONCE = longOrShort(2_000, 500)
 const BROKEN_CONNECTIONS = 300
-/** By then everything that is kept, and is not kept again by what comes later, is there. */
+/** After this round, all memory that stays allocated has been allocated. */
 const WARM_ROUND = 2
 const MiB = 1024 * 1024
-/** From then on. */
+/** Maximum growth after that round. */
 const MAX_GROWTH = 64 * MiB
 const INTERNAL = -32_603
 
@@ -29,7 +29,7 @@ const CONFIG: ConfigOptions = {
   security: ['allow_env = ["LC_TIME"]', 'allow_commands = [{ argv = ["true"] }, { argv = ["cat"] }, { argv = ["echo"], args = "any" }]'],
 }
 
-/** A session and a process that the next lines may be about. */
+/** A session and a process that the following lines can refer to. */
 const begin = async (peer: Peer): Promise<{ session: Session; live: Live }> => {
   const session = await peer.session()
   await writeFile(session.path('file'), 'abc')
@@ -39,7 +39,7 @@ const begin = async (peer: Peer): Promise<{ session: Session; live: Live }> => {
 
 const keyOf = (id: unknown): string => JSON.stringify(id)
 
-/** Sends lines and waits for all that must be answered; what was not, and what was too much. */
+/** Sends lines and waits for all required answers. Fails if one is missing or there is one too many. */
 const exchange = async (peer: Peer, live: Live, lines: readonly Buffer[]): Promise<void> => {
   const missing = new Map<string, number>()
   for (const id of lines.flatMap((line) => answersTo(line, peer.name === 'stdio')))
@@ -52,7 +52,7 @@ const exchange = async (peer: Peer, live: Live, lines: readonly Buffer[]): Promi
     else missing.set(keyOf(id), left)
   }
   for (const line of lines) peer.raw(line)
-  // So that nobody waits for its end until its time is up.
+  // Ends the process, so that no request waits for it until its timeout.
   await peer.ask('exec.kill', { ...live, signal: 'KILL' })
   const drain = async (): Promise<boolean> => {
     while (peer.strays.length > 0) {
@@ -78,12 +78,12 @@ const stillWorks = async (peer: Peer): Promise<void> => {
   await session.close()
 }
 
-/** What a transport can carry: a text of a WebSocket is UTF-8, or it is closed (RFC 6455, 8.1). */
+/** A message that the transport can carry. A WebSocket with text that is not UTF-8 is closed (RFC 6455, 8.1). */
 const carried = (transport: Transport, message: Buffer): Buffer =>
   transport.name === 'websocket' ? Buffer.from(message.toString()) : message
 
 for (const transport of TRANSPORTS)
-  test(`every field of every method with every wrong value over ${transport.name}`, async (t) => {
+  test(`every field of every method gets an answer to every wrong value over ${transport.name}`, async (t) => {
     const peer = await transport.open(t, CONFIG)
     const { live } = await begin(peer)
     await exchange(peer, live, everyFieldWrong(live))
@@ -93,7 +93,7 @@ for (const transport of TRANSPORTS)
 
 const costsOf = ({ process }: Peer) => ({ memory: process.memory(), descriptors: readdirSync(`/proc/${process.pid}/fd`).length })
 
-/** Sends so many messages in rounds, and looks that what they cost does not stay. */
+/** Sends messages in rounds, and checks that memory and file descriptors do not grow. */
 const fuzz = async (t: TestContext, transport: Transport, amount: number): Promise<void> => {
   const peer = await transport.open(t, CONFIG)
   const chance = new Chance(SEED)
@@ -113,15 +113,15 @@ const fuzz = async (t: TestContext, transport: Transport, amount: number): Promi
   await peer.close()
 }
 
-// A hundred thousand together in a campaign, each transport with a server of its own.
-describe('by the thousand', { concurrency: TRANSPORTS.length }, () => {
-  test('lines of nonsense and near-sense by the thousand', async (t) => fuzz(t, overStdio, longOrShort(70_000, 5_000)))
-  test('bodies of nonsense and near-sense by the thousand, over HTTP', async (t) => fuzz(t, overHttp, longOrShort(10_000, 2_500)))
-  test('texts of nonsense and near-sense by the thousand, over a WebSocket', async (t) =>
+// The long version sends a hundred thousand messages in all. Each transport has its own server.
+describe('fuzzing in rounds', { concurrency: TRANSPORTS.length }, () => {
+  test('thousands of random lines get the required answers', async (t) => fuzz(t, overStdio, longOrShort(70_000, 5_000)))
+  test('thousands of random bodies over HTTP get the required answers', async (t) => fuzz(t, overHttp, longOrShort(10_000, 2_500)))
+  test('thousands of random texts over a WebSocket get the required answers', async (t) =>
     fuzz(t, overWebSocket, longOrShort(20_000, 2_500)))
 })
 
-test('connections that speak neither HTTP nor WebSocket for long', async (t) => {
+test('connections that break HTTP or WebSocket rules do not disturb others and leave no descriptors', async (t) => {
   const server = await startWebRexd(t, CONFIG)
   const peer = new Peer(await WebSocketWire.connect(server))
   await stillWorks(peer)

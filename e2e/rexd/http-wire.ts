@@ -20,12 +20,12 @@ interface EventsAnswer {
 }
 
 const UNKNOWN_SESSION = -32_001
-/** Requests at once, those that wait for events not counted. */
+/** Concurrent requests, without those that wait for events. */
 const AT_ONCE = 128
 
 const listOf = (value: unknown): readonly Message[] => (Array.isArray(value) ? value : [value]) as Message[]
 
-/** What only looks like JSON is none here. */
+/** Messages of a text, or none if it is not JSON. */
 const parsed = (text: string | Uint8Array): readonly Message[] => {
   try {
     return listOf(JSON.parse(typeof text === 'string' ? text : Buffer.from(text).toString()))
@@ -34,12 +34,12 @@ const parsed = (text: string | Uint8Array): readonly Message[] => {
   }
 }
 
-/** Bodies of POST /rpc. Events are asked for as long as their session is there, and heard as if they came by themselves. */
+/** Sends bodies to POST /rpc. Polls the events of each session while it exists, and reports them as if they were pushed. */
 export class HttpWire implements Wire {
   readonly name = 'http'
   readonly closed: Promise<string>
   readonly #server: WebRexd
-  /** The server ends with it. */
+  /** Whether the server ends with this client. */
   readonly #alone: boolean
   readonly #asking = new Agent({ keepAlive: true, maxSockets: AT_ONCE })
   readonly #waiting = new Agent({ keepAlive: true })
@@ -97,7 +97,7 @@ export class HttpWire implements Wire {
     if (this.#alone) await this.process.stop()
   }
 
-  /** Where its caller goes on, of the request with this id. */
+  /** Cursor of the request with this ID, where its client continues. */
   #cursorIn(message: string | Uint8Array, id: unknown): number {
     return parsed(message).find((one) => one.id === id)?.params?.cursor ?? 0
   }
@@ -119,7 +119,7 @@ export class HttpWire implements Wire {
     })
   }
 
-  /** What goes wrong while nobody has left is told to who waits. */
+  /** An error before the client has left is reported to those who wait. */
   async #guarded(work: () => Promise<void>): Promise<void> {
     try {
       await work()
@@ -128,11 +128,11 @@ export class HttpWire implements Wire {
     }
   }
 
-  /** The text of the answer; empty where there is none. */
+  /** Text of the answer, or empty if there is none. */
   async #post(body: string | Uint8Array, agent: Agent): Promise<string> {
     const headers = { authorization: `Bearer ${this.#server.token}`, 'content-type': 'application/json' }
     const asked = request(new URL('/rpc', this.#server.url), { method: 'POST', headers, agent, signal: this.#left.signal })
-    // Told by its answer, or to who waits for that.
+    // The error is reported by the response or to those who wait for it.
     asked.on('error', () => undefined)
     asked.end(body)
     const [response] = (await once(asked, 'response')) as [IncomingMessage]

@@ -5,13 +5,13 @@ import { test } from 'node:test'
 import { overStdio } from './transports.ts'
 import { COMMON } from './server.ts'
 
-// What is written down of everything, and what never is.
+// The journal must never contain the data that programs and files receive or return.
 
 const SECRETS = ['in-stdin', 'in-input', 'in-a-value', 'in-content', 'in-the-old', 'in-the-new', 'in-a-patch', 'in-output'].map(
   (where) => `secret-${where}-7f3a`,
 )
 
-test('what is given to programs and files, and what comes of them, is never in the journal', async (t) => {
+test('the journal never contains the input, output or contents of programs and files', async (t) => {
   const peer = await overStdio.open(t, COMMON)
   const [stdin, input, value, content, old, fresh, patch, output] = SECRETS as [
     string,

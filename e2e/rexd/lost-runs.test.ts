@@ -16,7 +16,7 @@ import { isAlive, until } from '../../test/support/processes.ts'
 import { post } from '../../test/support/rexd-callers.ts'
 import { gone, pidIn, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
 
-// Several rexd write into one journal; one that is killed can say nothing of what it ran.
+// Several rexd servers write to one journal. A killed server cannot record the end of its runs.
 
 const program = (name: string): string => fileURLToPath(new URL(`../../deploy/bin/${name}`, import.meta.url))
 const TIMEOUT = { timeout: 60_000 }
@@ -27,7 +27,7 @@ const run = async (name: string, ...argv: readonly string[]): Promise<{ status: 
   return { status, said }
 }
 
-test('what a killed rexd ran is called lost by the next, and what another runs is not', TIMEOUT, async (t) => {
+test('the next rexd logs runs of a killed rexd as lost, and leaves runs of other servers alone', TIMEOUT, async (t) => {
   const server = await startRexd(t)
   const journal = join(server.dir, 'log', 'audit.log')
   const verify = async (): Promise<{ status: number; said: string }> => run('x0x.cjs', 'audit', 'verify', journal)
@@ -37,7 +37,7 @@ test('what a killed rexd ran is called lost by the next, and what another runs i
     argv: ['sh', '-c', 'echo $$ > pid.tmp; mv pid.tmp pid; exec sleep 600'],
   })
   const pid = await pidIn(join(server.root, 'pid'))
-  // Another with the same configuration, that goes on.
+  // Another server with the same configuration, which continues to run.
   const other = spawn(process.execPath, [
     program('rexd.mjs'),
     'exec',
@@ -71,7 +71,7 @@ test('what a killed rexd ran is called lost by the next, and what another runs i
   assert.deepEqual(await readdir(localMarksOf(journal)), [])
 })
 
-/** A program of its own; answers its pid. */
+/** Starts a program and returns its PID. */
 const sleeperOf = async (t: TestContext, server: RexdServer): Promise<number> => {
   const { session_id } = await post(server, 'session.open', { client_name: 'a' })
   await post(server, 'exec.start', { session_id, argv: ['sh', '-c', 'echo $$ > pid.tmp; mv pid.tmp pid; exec sleep 600'] })
@@ -85,16 +85,16 @@ const guardianOf = (server: RexdServer): number =>
     .map(({ pid }) => pid)
     .find((pid) => readFileSync(`/proc/${pid}/cmdline`, 'latin1').endsWith(`${CLEANUP_NAME}\0`)) ?? assert.fail('no guardian')
 
-/** How often the rexd of another test, which had just begun, may be first to end what is left. */
+/** Number of attempts, because a rexd of another test that just starts may end the leftovers first. */
 const TRIES = 5
 
-/** A program in a control group, whose rexd and guardian were killed. */
+/** A program in a control group, whose rexd and cleanup process were killed. */
 const leftOver = async (t: TestContext): Promise<number> => {
   for (let tries = 1; tries <= TRIES; tries++) {
     const server = await startRexd(t)
     const pid = await sleeperOf(t, server)
     assert.match(readFileSync(`/proc/${pid}/cgroup`, 'latin1'), new RegExp(`^0::.*/x0x-of-${server.pid}-`, 'm'))
-    // It must not start another.
+    // Stops the server first, so that it does not start another cleanup process.
     process.kill(server.pid, 'SIGSTOP')
     process.kill(guardianOf(server), 'SIGKILL')
     await server.stop('SIGKILL')
@@ -104,7 +104,7 @@ const leftOver = async (t: TestContext): Promise<number> => {
 }
 
 test(
-  'what a rexd left in control groups that died with its guardian is ended by the next, and what another runs is not',
+  'the next rexd ends processes in control groups of a dead rexd, and leaves those of a running one alone',
   { ...TIMEOUT, ...needs.cgroup },
   async (t) => {
     const other = await startRexd(t)

@@ -6,10 +6,11 @@ import { test, type TestContext } from 'node:test'
 
 import { startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
 
-// One thread serves all callers: what the worst request of one costs the others. Told by what happens first, not by a clock.
+// One thread serves all clients. These tests measure what the worst request of one client costs the others, by the order of events and not
+// by time.
 
 const MiB = 1024 * 1024
-/** Calls of another caller that come and go while the worst of one is at work. A server that stands still answers one, when it is over. */
+/** Number of calls of another client that must be answered during the worst call of the first. A blocked server answers one after it. */
 const ANSWERED = 5
 
 interface Answer {
@@ -33,7 +34,7 @@ const scene = async (t: TestContext) => {
   return { server, mine: await opened(server), other: await opened(server) }
 }
 
-/** How often another caller is answered until this is over. */
+/** Counts the answers that another client gets until the work is done. */
 const answeredDuring = async (server: RexdServer, session_id: string, work: Promise<unknown>): Promise<number> => {
   const state = { isOver: false }
   void work.finally(() => (state.isOver = true))
@@ -46,13 +47,13 @@ const answeredDuring = async (server: RexdServer, session_id: string, work: Prom
   return count
 }
 
-/** Names and a pattern of which each nearly fits each, by every one of a hundred ways. */
+/** File names and a pattern that almost match in a hundred ways. */
 const worstGlob = (root: string): string => {
   for (let i = 0; i < 300; i++) writeFileSync(join(root, 'a'.repeat(245) + String(i).padStart(5, '0')), '')
   return `*${'a'.repeat(127)}{${Array.from({ length: 125 }, (_, i) => String.fromCharCode(0x4e00 + i)).join(',')}}`
 }
 
-test('a text that is crafted to be searched for long does not keep others waiting', async (t) => {
+test('a text that is crafted to make a search slow does not block other clients', async (t) => {
   const { server, mine, other } = await scene(t)
   const edits = Array.from({ length: 8 }, (_, i) => {
     writeFileSync(join(server.root, `f${i}`), Buffer.alloc(16 * MiB, 'a'))
@@ -65,7 +66,7 @@ test('a text that is crafted to be searched for long does not keep others waitin
   assert.ok(answered >= ANSWERED, `${answered} answers`)
 })
 
-test('a patch whose lines are crafted to be searched for long does not keep others waiting', async (t) => {
+test('a patch that is crafted to make a search slow does not block other clients', async (t) => {
   const { server, mine, other } = await scene(t)
   const hunks = Array.from({ length: 50 }, () => `@@\n-a`).join('\n')
   const patches = Array.from({ length: 4 }, (_, i) => {
@@ -79,7 +80,7 @@ test('a patch whose lines are crafted to be searched for long does not keep othe
   assert.ok(answered >= ANSWERED, `${answered} answers`)
 })
 
-test('a pattern that is crafted to be compared for long does not keep others waiting, and ends', async (t) => {
+test('a pattern that is crafted to make matching slow does not block other clients, and its search ends', async (t) => {
   const { server, mine, other } = await scene(t)
   const pattern = worstGlob(server.root)
   const work = call(server, 'fs.glob', { session_id: mine, pattern })
@@ -88,7 +89,7 @@ test('a pattern that is crafted to be compared for long does not keep others wai
   assert.ok(answered >= ANSWERED, `${answered} answers`)
 })
 
-test('many such calls at once of one session leave another its turns', async (t) => {
+test('many slow calls of one session do not block another session', async (t) => {
   const { server, mine, other } = await scene(t)
   const pattern = worstGlob(server.root)
   const work = Promise.all(Array.from({ length: 20 }, () => call(server, 'fs.glob', { session_id: mine, pattern })))
@@ -105,17 +106,17 @@ test('many such calls at once of one session leave another its turns', async (t)
     )
   }
   await call(server, 'session.close', { session_id: mine })
-  // Ours did not wait until theirs were over.
+  // The calls of the other session did not wait for the slow ones.
   const given = (await work).filter(({ error }) => error !== undefined)
   assert.ok(given.length > 0)
   for (const { error } of given) assert.deepEqual([error?.code, error?.data['code']], [-32001, 'unknown_session'])
 })
 
-test('what a session has at work ends with it', async (t) => {
+test('closing a session ends its work in progress', async (t) => {
   const { server, mine, other } = await scene(t)
   const pattern = worstGlob(server.root)
   const work = call(server, 'fs.glob', { session_id: mine, pattern })
-  // It is at work: somebody else is answered meanwhile.
+  // This answer shows that the server is still working on the pattern.
   await call(server, 'fs.stat', { session_id: other, path: '.' })
   assert.deepEqual((await call(server, 'session.close', { session_id: mine })).result?.['ok'], true)
   assert.equal((await work).error?.code, -32001)

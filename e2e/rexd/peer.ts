@@ -14,7 +14,7 @@ export interface RpcFailure {
   readonly data: Readonly<Record<string, unknown>>
 }
 
-/** One answer, and its place among all that came. */
+/** One answer, and its position among all received messages. */
 export interface Reply {
   readonly at: number
   readonly id: unknown
@@ -22,19 +22,19 @@ export interface Reply {
   readonly error?: RpcFailure
 }
 
-/** A caller of REXD: nothing in it but JSON-RPC. */
+/** A client of REXD that uses only JSON-RPC. */
 export class Peer {
   readonly #wire: Wire
   readonly #waiting = new Map<unknown, PromiseWithResolvers<Reply>>()
   readonly #logs = new Map<string, ProcessLog>()
   readonly #strays: unknown[] = []
   readonly #strayWaiters: ((stray: unknown) => void)[] = []
-  /** What came and is no JSON-RPC. */
+  /** Received texts that are not JSON-RPC. */
   readonly violations: string[] = []
-  /** Sessions that it was told the ids of. */
+  /** IDs of the sessions that this client opened. */
   readonly #known = new Set<string>()
   readonly #gaps: RpcEvent[] = []
-  /** What humans were asked about calls of it. */
+  /** Notifications that a call waits for an approver. */
   readonly waits: RpcEvent['params'][] = []
   #at = 0
   #lastId = 0
@@ -53,27 +53,27 @@ export class Peer {
     return this.#wire.process
   }
 
-  /** Of its transport. */
+  /** Name of the transport. */
   get name(): string {
     return this.#wire.name
   }
 
-  /** Resolves, with how it was, when its connection is gone. */
+  /** Resolves with the reason when the connection is gone. */
   get closed(): Promise<string> {
     return this.#wire.closed
   }
 
-  /** What it was told to have missed. */
+  /** Events that the server reported as missed. */
   get gaps(): readonly RpcEvent[] {
     return this.#gaps
   }
 
-  /** Another caller of the same server. */
+  /** Another client of the same server. */
   async another(): Promise<Peer> {
     return new Peer(await this.#wire.another())
   }
 
-  /** How many messages have come. */
+  /** Number of received messages. */
   get received(): number {
     return this.#at
   }
@@ -84,28 +84,28 @@ export class Peer {
     return answered
   }
 
-  /** For a request that is sent otherwise. */
+  /** Waits for the answer to a request that is sent separately. */
   async answerTo(id: unknown): Promise<Reply> {
     const waiting = Promise.withResolvers<Reply>()
     this.#waiting.set(id, waiting)
     return waiting.promise
   }
 
-  /** Sends something that only looks like a request, and waits for what is said to this id. */
+  /** Sends an invalid request and waits for the answer with this ID. */
   async answered(message: object, id: unknown): Promise<Reply> {
     const reply = this.answerTo(id)
     this.raw(JSON.stringify(message))
     return reply
   }
 
-  /** The result; throws where there is none. */
+  /** Returns the result, or throws if there is none. */
   async call<T = Result>(method: string, params?: Params): Promise<T> {
     const { result, error } = await this.ask(method, params)
     if (error !== undefined) throw new Error(`${method}: ${JSON.stringify(error)}`)
     return result as T
   }
 
-  /** The error, which must have this code. */
+  /** Returns the error, which must have this code. */
   async failure(code: number, method: string, params?: Params): Promise<RpcFailure> {
     const { result, error } = await this.ask(method, params)
     assert.ok(error, `${method} answered ${JSON.stringify(result)?.slice(0, 300)} instead of ${code}`)
@@ -121,7 +121,7 @@ export class Peer {
     this.#wire.send(message)
   }
 
-  /** The next message that nobody here waited for: an answer to what has no id, or to a batch. */
+  /** The next message without a waiting request: an answer without an ID, or to a batch. */
   async stray<T = Reply>(): Promise<T> {
     if (this.#strays.length > 0) return this.#strays.shift() as T
     return new Promise((resolve) => this.#strayWaiters.push(resolve as (stray: unknown) => void))
@@ -131,7 +131,7 @@ export class Peer {
     return this.#strays
   }
 
-  /** What comes of a process, from its first event on. */
+  /** All events of a process, from the first on. */
   log(processId: unknown): ProcessLog {
     const id = String(processId)
     const log = this.#logs.get(id) ?? new ProcessLog(id)
@@ -139,7 +139,7 @@ export class Peer {
     return log
   }
 
-  /** A session whose only root is a new directory of its own. */
+  /** Opens a session whose only root is a new directory. */
   async session(params: Params = {}): Promise<Session> {
     const dir = await this.home.newDirectory()
     const opened = await this.call('session.open', { client_name: 'test', workspace_roots: [dir], ...params })
@@ -154,14 +154,14 @@ export class Peer {
     this.#wire.resume()
   }
 
-  /** Closes every session, so that nothing of it disturbs who comes next. */
+  /** Closes every session, so that it does not disturb later tests. */
   async tidy(): Promise<void> {
     const sessions = [...this.#known]
     this.#known.clear()
     await Promise.all(sessions.map(async (session_id) => this.ask('session.close', { session_id })))
   }
 
-  /** Leaves, and looks that nothing but the protocol was spoken. */
+  /** Leaves, and checks that all received messages followed the protocol. */
   async close(): Promise<void> {
     await this.#wire.leave()
     assert.deepEqual(this.violations, [])
@@ -189,7 +189,7 @@ export class Peer {
     waiting.resolve({ ...(message as Reply), at })
   }
 
-  /** Who still waits is told why there is no answer. */
+  /** Requests that still wait fail with the reason. */
   #closed(how: string): void {
     for (const waiting of this.#waiting.values()) waiting.reject(new Error(how))
     for (const log of this.#logs.values()) log.lost(how)
@@ -202,12 +202,12 @@ export class Peer {
   }
 }
 
-/** A session and its directory; its calls carry its id. */
+/** A session and its directory. Its calls include the session ID. */
 export class Session {
   readonly peer: Peer
   readonly id: string
   readonly dir: string
-  /** What it was answered when it was opened. */
+  /** Answer to session.open. */
   readonly opened: Result
 
   constructor(peer: Peer, opened: Result, dir: string) {
@@ -229,7 +229,7 @@ export class Session {
     return this.peer.failure(code, method, { session_id: this.id, ...params })
   }
 
-  /** Starts a program; what comes of it. */
+  /** Starts a program. Returns its log. */
   async start(params: Params): Promise<ProcessLog> {
     const { process_id } = await this.call('exec.start', params)
     return this.peer.log(process_id)

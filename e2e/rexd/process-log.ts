@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 
 export interface RpcEvent {
-  /** Its place among all that came. */
+  /** Position among all received messages. */
   readonly at: number
   readonly method: string
   readonly params: Readonly<Record<string, unknown>> & { readonly process_id: string }
@@ -9,11 +9,11 @@ export interface RpcEvent {
 
 export type OutputStream = 'stdout' | 'stderr'
 
-/** What a terminal shows is one stream. */
+/** A terminal has only one output stream. */
 const STREAMS: Readonly<Record<string, OutputStream>> = { 'exec.stdout': 'stdout', 'exec.stderr': 'stderr', 'pty.output': 'stdout' }
 const ENDS: readonly string[] = ['exec.exit', 'pty.exit']
 
-/** Everything that is said of one process, in its order; looks as it comes that the order is right. */
+/** All events of one process in order. Checks their order as they arrive. */
 export class ProcessLog {
   readonly id: string
   readonly events: RpcEvent[] = []
@@ -22,19 +22,19 @@ export class ProcessLog {
   readonly #ended = Promise.withResolvers<RpcEvent['params']>()
   readonly #failed = Promise.withResolvers<RpcEvent['params']>()
   readonly #looks = new Set<() => void>()
-  /** What is wrong with the order of its events. */
+  /** Violations of the order of events. */
   readonly faults: string[] = []
 
   constructor(id: string) {
     this.id = id
   }
 
-  /** Its exec.exit, or its pty.exit. */
+  /** Parameters of exec.exit or pty.exit. */
   get exit(): Promise<RpcEvent['params']> {
     return this.#ended.promise
   }
 
-  /** Its exec.error. */
+  /** Parameters of exec.error. */
   get error(): Promise<RpcEvent['params']> {
     return this.#failed.promise
   }
@@ -47,10 +47,10 @@ export class ProcessLog {
     return Buffer.concat(this.#chunks.stderr)
   }
 
-  /** Nothing more comes. */
+  /** Called when no more events can arrive. */
   lost(how: string): void {
     for (const one of [this.#ended, this.#failed]) {
-      // Most logs have nobody who waits for both.
+      // Most tests do not wait for both promises.
       one.promise.catch(() => undefined)
       one.reject(new Error(how))
     }
@@ -69,7 +69,7 @@ export class ProcessLog {
     for (const look of this.#looks) look()
   }
 
-  /** Settles when a stream holds this text; throws when the process ends before. */
+  /** Resolves when a stream contains this text. Throws if the process ends first. */
   async printed(text: string, stream: OutputStream = 'stdout'): Promise<void> {
     return new Promise((resolve, reject) => {
       const look = (): void => {
@@ -83,14 +83,14 @@ export class ProcessLog {
     })
   }
 
-  /** Its end, behind which nothing came, and all of whose output is here. */
+  /** Waits for the end. Fails if an event followed it or if output is missing. */
   async finished(): Promise<RpcEvent['params']> {
     const exit = await this.exit
     assert.deepEqual(this.faults, [])
     return exit
   }
 
-  /** The numbers behind `name ` at the beginning of lines. */
+  /** The numbers after `name ` at the start of lines. */
   pids(name = 'pid'): number[] {
     return [...this.stdout.toString().matchAll(new RegExp(`^${name} (\\d+)$`, 'gm'))].map((match) => Number(match[1]))
   }

@@ -5,10 +5,10 @@ import { test } from 'node:test'
 
 import { overStdio } from './transports.ts'
 
-// Requests about files in the shapes in which the reference's own client and plugins send them: whole paths, times as
-// whole milliseconds, an empty text for a file that is to be, patches as models write them.
+// File requests in the formats of the reference client and its plugins: absolute paths, times in whole milliseconds, an empty old text for
+// a new file, and patches as models write them.
 
-test('what clients of the reference ask about files is answered as they can read it', async (t) => {
+test('file requests in the format of the reference client get answers that it can read', async (t) => {
   const peer = await overStdio.open(t)
   const { id, dir } = await peer.session()
   const whole = (name: string): string => join(dir, name)

@@ -5,7 +5,7 @@ import type { Params, Peer } from './peer.ts'
 import { requirement, type Requirement } from './requirement.ts'
 import type { ConfigOptions } from './server.ts'
 
-// What goes beyond a session: programs that outlive it, and agents of the mesh. What a real mesh answers is in target.test.ts.
+// Programs that outlive a session, and sessions for other agents. target.test.ts tests the answers of a real mesh.
 
 const DETACH: ConfigOptions = { security: ['allow_detach = true'] }
 const ASLEEP = ['sleep', '600']
@@ -15,7 +15,7 @@ const open = async (peer: Peer, params: Params = {}) => peer.call('session.open'
 export const BEYOND_REQUIREMENTS: readonly Requirement[] = [
   requirement(
     'exec.start/detached',
-    'a detached command outlives its session, and whoever may have such finds, waits for and ends it',
+    'a detached command outlives its session, and another session can find it, wait for it and end it',
     'exec.start.detach session.info:detached session.close:terminated exec.wait exec.kill',
     async (peer) => {
       const first = await peer.session()
@@ -35,7 +35,7 @@ export const BEYOND_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/detach-not-served',
-    'over standard streams nothing outlives its session, whatever the configuration grants',
+    'over stdio no program outlives its session, whatever the configuration grants',
     'exec.start.detach -32007',
     async (peer) => {
       const session = await peer.session()
@@ -47,7 +47,7 @@ export const BEYOND_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'session.open/target',
-    'a session for an agent that the configuration names has its commands, terminals and files, and nothing of this host',
+    'a session for an agent of the configuration has the commands, terminals and files of that agent only',
     'session.open.target session.open:target session.info:target session.open:capabilities',
     async (peer) => {
       const answer = await open(peer, { target: 'bob' })
@@ -65,7 +65,7 @@ export const BEYOND_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/notices',
-    'a program of this host has no other readers, and its answer says nothing of any',
+    'the answer about a local program has no notices about other readers',
     'exec.start:notices pty.open:notices',
     async (peer) => {
       const session = await peer.session()
@@ -74,7 +74,7 @@ export const BEYOND_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'session.open/target-refused',
-    'a session for another agent, or where none is named, is -32007, and both are in the journal',
+    'a session for an agent that the configuration does not list is refused with -32007 and logged',
     'session.open.target -32007',
     async (peer) => {
       await peer.failure(-32_602, 'session.open', { client_name: 'test', target: '' })

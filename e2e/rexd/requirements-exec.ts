@@ -9,7 +9,7 @@ import { MAX_COMMAND_JSON } from '../../src/protocol/limits/daemon.ts'
 const ARGV: readonly Requirement[] = [
   requirement(
     'exec.start/login',
-    'a login shell runs the argv as it is, where a shell is granted',
+    'a login shell runs the argv unchanged, if a shell is granted',
     'exec.start.login -32007',
     async (peer) => {
       const session = await peer.session()
@@ -23,7 +23,7 @@ const ARGV: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/argv',
-    'the tokens reach the program as they are: nothing interprets them',
+    'the tokens reach the program unchanged',
     'exec.start exec.start.argv exec.start:process_id exec.start:started_at',
     async (peer) => {
       const session = await peer.session()
@@ -38,7 +38,7 @@ const ARGV: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/form',
-    'one of argv and, with shell, command',
+    'either argv, or shell with command, is required',
     'exec.start.argv exec.start.command exec.start.shell -32602',
     async (peer) => {
       const session = await peer.session()
@@ -61,7 +61,7 @@ const ARGV: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/argv-size',
-    'argv and the names of variables are so long together, as JSON, and no longer',
+    'argv and variable names together have a maximum size as JSON',
     'exec.start.argv exec.start.env -32008',
     async (peer) => {
       const session = await peer.session()
@@ -77,7 +77,7 @@ const ARGV: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/shell',
-    'with shell the command goes to /bin/sh as one text',
+    'with shell, the command goes to /bin/sh as one text',
     'exec.start.shell exec.start.command',
     async (peer) => {
       const session = await peer.session()
@@ -86,18 +86,23 @@ const ARGV: readonly Requirement[] = [
       assert.equal(log.stdout.toString(), '3\n')
     },
   ),
-  requirement('exec.start/descriptors', 'a program has its three streams and nothing else of the server', 'exec.start', async (peer) => {
-    const session = await peer.session()
-    const held = await session.start({ argv: ['cat'], stdin_open: true })
-    const log = await session.start({ argv: ['ls', '/proc/self/fd'] })
-    await log.finished()
-    // The last is the directory that is listed.
-    assert.deepEqual(log.stdout.toString().trim().split('\n'), ['0', '1', '2', '3'])
-    await session.call('exec.input', { process_id: held.id, data: '', eof: true })
-  }),
+  requirement(
+    'exec.start/descriptors',
+    'a program has only its three streams, and no descriptor of the server',
+    'exec.start',
+    async (peer) => {
+      const session = await peer.session()
+      const held = await session.start({ argv: ['cat'], stdin_open: true })
+      const log = await session.start({ argv: ['ls', '/proc/self/fd'] })
+      await log.finished()
+      // The fourth descriptor is the directory that ls lists.
+      assert.deepEqual(log.stdout.toString().trim().split('\n'), ['0', '1', '2', '3'])
+      await session.call('exec.input', { process_id: held.id, data: '', eof: true })
+    },
+  ),
   requirement(
     'exec.error/launch',
-    'a program that the system cannot start is told by exec.error, and by nothing else',
+    'a program that the system cannot start causes exec.error and no other event',
     'exec.error exec.error:session_id exec.error:process_id exec.error:code exec.error:message exec.error:data -32010',
     async (peer) => {
       const session = await peer.session()
@@ -120,7 +125,7 @@ const ARGV: readonly Requirement[] = [
 const PLACE: readonly Requirement[] = [
   requirement(
     'exec.start/cwd',
-    'a command starts in the first root, or below a root where cwd says',
+    'a command starts in the first root, or in the directory cwd below a root',
     'exec.start.cwd session.info:cwd -32002 -32009 -32010',
     async (peer) => {
       const session = await peer.session()
@@ -141,26 +146,21 @@ const PLACE: readonly Requirement[] = [
       await session.failure(-32010, 'exec.start', { argv: ['pwd'], cwd: 'file' })
     },
   ),
-  requirement(
-    'exec.start/env',
-    'variables are added to a small environment that is neither inherited nor wiped',
-    'exec.start.env -32001 -32602',
-    async (peer) => {
-      const session = await peer.session()
-      const log = await session.start({ argv: ['env'], env: { LC_TIME: 'good day', CI: '' } })
-      await log.finished()
-      const base = [`HOME=${userInfo().homedir}`, 'LANG=C.UTF-8', 'LC_ALL=C.UTF-8', `PATH=${SCRUBBED_PATH}`]
-      // The weak mode sets one of its own.
-      const lines = log.stdout.toString().trim().split('\n')
-      assert.deepEqual(lines.filter((line) => !line.startsWith('X0X_RUN=')).sort(), ['CI=', 'LC_TIME=good day', ...base].sort())
-      for (const name of ['LD_PRELOAD', 'PATH', 'OTHER', 'lc_time', 'LC_TIME=x']) {
-        const { data } = await session.failure(-32001, 'exec.start', { argv: ['env'], env: { [name]: 'x' } })
-        assert.equal(data['variable'], name)
-      }
-      for (const env of [{ LC_TIME: 1 }, { LC_TIME: null }, { '': 'x' }, ['LC_TIME'], { LC_TIME: 'a\0b' }])
-        await session.failure(-32602, 'exec.start', { argv: ['env'], env })
-    },
-  ),
+  requirement('exec.start/env', 'variables are added to a small fixed environment', 'exec.start.env -32001 -32602', async (peer) => {
+    const session = await peer.session()
+    const log = await session.start({ argv: ['env'], env: { LC_TIME: 'good day', CI: '' } })
+    await log.finished()
+    const base = [`HOME=${userInfo().homedir}`, 'LANG=C.UTF-8', 'LC_ALL=C.UTF-8', `PATH=${SCRUBBED_PATH}`]
+    // Containment by a process group adds the variable X0X_RUN.
+    const lines = log.stdout.toString().trim().split('\n')
+    assert.deepEqual(lines.filter((line) => !line.startsWith('X0X_RUN=')).sort(), ['CI=', 'LC_TIME=good day', ...base].sort())
+    for (const name of ['LD_PRELOAD', 'PATH', 'OTHER', 'lc_time', 'LC_TIME=x']) {
+      const { data } = await session.failure(-32001, 'exec.start', { argv: ['env'], env: { [name]: 'x' } })
+      assert.equal(data['variable'], name)
+    }
+    for (const env of [{ LC_TIME: 1 }, { LC_TIME: null }, { '': 'x' }, ['LC_TIME'], { LC_TIME: 'a\0b' }])
+      await session.failure(-32602, 'exec.start', { argv: ['env'], env })
+  }),
 ]
 
 export const EXEC_REQUIREMENTS: readonly Requirement[] = [...ARGV, ...PLACE]

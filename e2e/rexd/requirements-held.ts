@@ -11,7 +11,7 @@ import { MAX_RPC_WAITS } from '../../src/doors/rpc/call-slots.ts'
 
 const ROOMY: ConfigOptions = { limits: ['max_output_bytes = 67108864'], security: ['allow_shell = true'] }
 
-/** A program that writes more than anything between it and its reader holds, while nobody reads; its pid. */
+/** Starts a program that writes more than all buffers hold, while the client does not read. Returns its PID. */
 const held = async (session: Session): Promise<{ log: ProcessLog; pid: number }> => {
   const log = await session.shell('echo pid $$; read go; exec seq 1 8000000', { stdin_open: true })
   await until('it is there', () => log.pids().length === 1)
@@ -23,7 +23,7 @@ const held = async (session: Session): Promise<{ log: ProcessLog; pid: number }>
   return { log, pid: pid! }
 }
 
-/** The server has worked on all that was sent before, whoever reads what it answers. */
+/** Waits until the server has processed all earlier requests, even if its answers are not read. */
 const workedOn = async (session: Session, mark: string): Promise<void> => {
   void session.call('fs.write', { path: mark, content: '' })
   await until('what was asked is worked on', () => existsSync(session.path(mark)))
@@ -32,7 +32,7 @@ const workedOn = async (session: Session, mark: string): Promise<void> => {
 export const HELD_REQUIREMENTS: readonly Requirement[] = [
   requirement(
     'exec.wait/held',
-    'a program whose output nobody takes is held, which is told; killed meanwhile it has not ended before all of it is taken',
+    'a program whose output is not read is held, and if it is killed, its end follows all of its output',
     'exec.wait:held exec.wait:status session.info:processes exec.exit:signal',
     async (peer) => {
       const session = await peer.session()
@@ -58,7 +58,7 @@ export const HELD_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'session.close/held',
-    'a session whose program is held is closed as soon as any other, and who waits for the program is answered',
+    'a session with a held program closes as fast as others, and waits for the program are answered',
     'session.close session.close:terminated exec.wait',
     async (peer) => {
       const session = await peer.session()
@@ -69,7 +69,7 @@ export const HELD_REQUIREMENTS: readonly Requirement[] = [
       await until('its program is gone', () => !isRunning(pid))
       const own = async () => (await peer.home.journal()).filter(({ session_id }) => session_id === session.id)
       await until('it is closed', async () => (await own()).some(({ state }) => state === 'closed'))
-      // By the server's own clock, from the last thing that it did before: how long we took to look says nothing.
+      // Uses the times of the journal from the last earlier action on, so that delays of the test do not count.
       const [asked, ended, over] = (await own())
         .filter(({ event, state }) => event === 'file_write' || event === 'exit' || state === 'closed')
         .map(({ ts }) => Date.parse(String(ts)))
@@ -82,7 +82,7 @@ export const HELD_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.wait/many',
-    'so many questions of one connection wait for programs, and no more; one that is answered makes room',
+    'the number of waits per connection is limited, and an answered wait makes room',
     'exec.wait -32008',
     async (peer) => {
       const session = await peer.session()

@@ -4,7 +4,7 @@ import { hostname } from 'node:os'
 import { requirement, type Requirement } from './requirement.ts'
 import type { ConfigOptions } from './server.ts'
 
-// Where a command runs, and whom it waits for. What a human answers is in approvals.test.ts.
+// The execution mode of a command. approvals.test.ts tests the answers of approvers.
 
 const ON_HOST: ConfigOptions = { tools: ['host = "gateway"', 'security = "full"'] }
 const ECHO = { argv: ['echo', 'hello'] }
@@ -12,7 +12,7 @@ const ECHO = { argv: ['echo', 'hello'] }
 export const MODE_REQUIREMENTS: readonly Requirement[] = [
   requirement(
     'exec.start/ran-on',
-    'a caller says where a command runs and who is asked, is told where it ran, and what of its wish was wider than what is configured',
+    'a client chooses an execution mode, and the answer says where the command ran and which preferences were cut',
     `exec.start.host exec.start.security exec.start.ask exec.start.node exec.start:ran_on exec.start:ran_on.host exec.start:ran_on.agent_id
      exec.start:ran_on.name exec.start:cut_wishes -32001 -32007`,
     async (peer) => {
@@ -36,7 +36,7 @@ export const MODE_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/waiting',
-    'whoever asks for it is told of which call a human is asked, by which question, and how long, and it begins when he allows it; nobody else is',
+    'with tell_waiting a client learns which call waits for which approval request, and without it gets no event',
     `session.open:tells_waiting exec.start.tell_waiting pty.open.tell_waiting exec.waiting exec.waiting:session_id
      exec.waiting:process_id exec.waiting:call exec.waiting:question_id exec.waiting:expires_in_ms exec.start.ask`,
     async (peer) => {
@@ -59,7 +59,7 @@ export const MODE_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/no-choice',
-    'where the configuration chooses among no hosts, a wish for one is refused and nothing runs',
+    'without [tools.exec] a preference for an execution mode is refused and no command runs',
     'exec.start.host exec.start.security exec.start.ask exec.start.node pty.open.host pty.open.security pty.open.ask pty.open.node',
     async (peer) => {
       const session = await peer.session()

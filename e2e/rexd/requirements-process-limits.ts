@@ -6,17 +6,17 @@ import { until } from '../../test/support/mesh-of-daemons.ts'
 import { allGone } from './processes.ts'
 import { requirement, type Requirement } from './requirement.ts'
 
-/** Exactly so many bytes on one stream. */
+/** Writes exactly this number of bytes to one stream. */
 const bytesOn = (count: number, stream = ''): string => `head -c ${count} /dev/zero | tr '\\0' x ${stream}`
 
 export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
   requirement(
     'exec.start/timeout_ms',
-    'at its time a program is asked to end, with its children, and that is told',
+    'at its timeout a program and its children get SIGTERM, and its end says so',
     'exec.start.timeout_ms exec.exit:timed_out exec.wait:status',
     async (peer) => {
       const session = await peer.session()
-      // Time for both to come as far as is needed, also where many others start.
+      // Enough time for both to start, even on a busy machine.
       const timeout_ms = 4_000
       const log = await session.shell('sleep 1000 & echo pid $!; wait', { timeout_ms })
       const obeying = await session.shell("trap 'exit 4' TERM; while :; do sleep 0.05; done", { timeout_ms })
@@ -31,7 +31,7 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/timeout-limit',
-    'a time above the hard limit of the session is cut to it, and the answer says what counts; 0 is the usual one',
+    'a timeout above the hard limit is lowered, the answer has the value in force, and 0 means the default',
     'exec.start.timeout_ms exec.start:timeout_ms',
     async (peer) => {
       const session = await peer.session({ limits: { hard_timeout_ms: 60_000 } })
@@ -48,7 +48,7 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'timeout/no-error',
-    'time that is up is told as a state: -32003 stays for what cannot be told so',
+    'a timeout is reported as a state and not as an error',
     '-32003 exec.wait:status exec.exit:timed_out',
     async (peer) => {
       const session = await peer.session()
@@ -61,7 +61,7 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/max_output_bytes',
-    'output up to the limit is whole; beyond it it is counted and dropped, and the program goes on',
+    'output up to the limit arrives, the rest is counted and dropped, and the program continues',
     'exec.start.max_output_bytes exec.start:max_output_bytes exec.exit:truncated session.open.limits.max_output_bytes',
     async (peer) => {
       const session = await peer.session({ limits: { max_output_bytes: 2_000 } })
@@ -87,7 +87,7 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.start/fail_on_limit',
-    'with fail_on_limit a command that writes too much is ended, and that is an error',
+    'with fail_on_limit a command that writes too much is ended with an error',
     'exec.start.fail_on_limit -32004 exec.error',
     async (peer) => {
       const session = await peer.session()
@@ -108,12 +108,12 @@ export const PROCESS_LIMIT_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'journal/unavailable',
-    'what cannot be written down does not happen',
+    'a request that cannot be written to the journal is not executed',
     '-32603 exec.start',
     async (peer) => {
       const session = await peer.session()
       const marker = session.path('marker')
-      // A line of a moment ago may come between.
+      // A line of an earlier request may still be written.
       await until('a directory stands in its place', async () => {
         await rm(peer.home.journalFile, { recursive: true, force: true })
         return mkdir(peer.home.journalFile).then(

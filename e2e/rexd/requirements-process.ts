@@ -7,7 +7,7 @@ import { requirement, withoutCursor, type Requirement } from './requirement.ts'
 const EVENTS: readonly Requirement[] = [
   requirement(
     'exec.stdout/event',
-    'output comes as it is: not one byte more, numbered from 1 for each stream',
+    'output arrives unchanged and without additions, numbered from 1 for each stream',
     'exec.stdout exec.stdout:session_id exec.stdout:process_id exec.stdout:seq exec.stdout:data exec.stdout:encoding exec.stderr exec.stderr:seq exec.stderr:data exec.stderr:encoding exec.stderr:session_id exec.stderr:process_id',
     async (peer) => {
       const session = await peer.session()
@@ -25,7 +25,7 @@ const EVENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.exit/event',
-    'the end is told once, last, with how it came and how much there was',
+    'the end of a program is sent once and last, with its cause and byte counts',
     'exec.exit exec.exit:session_id exec.exit:process_id exec.exit:exit_code exec.exit:signal exec.exit:timed_out exec.exit:duration_ms exec.exit:bytes_stdout exec.exit:bytes_stderr',
     async (peer) => {
       const session = await peer.session()
@@ -48,7 +48,7 @@ const EVENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.exit/descendants',
-    'processes that a command left running are ended, and their number is told',
+    'processes that a command left running are ended and counted',
     'exec.exit:descendants_ended exec.wait:descendants_ended',
     async (peer) => {
       const session = await peer.session()
@@ -62,7 +62,7 @@ const EVENTS: readonly Requirement[] = [
 const WAIT: readonly Requirement[] = [
   requirement(
     'exec.wait/answer',
-    'it answers how a process stands, also long after its end, as often as it is asked',
+    'exec.wait returns the state of a process, repeatedly and also long after its end',
     'exec.wait exec.wait.session_id exec.wait.process_id exec.wait.timeout_ms exec.wait:status exec.wait:exit_code exec.wait:signal exec.wait:bytes_stdout exec.wait:bytes_stderr exec.wait:held',
     async (peer) => {
       const session = await peer.session()
@@ -83,7 +83,7 @@ const WAIT: readonly Requirement[] = [
 const KILL: readonly Requirement[] = [
   requirement(
     'exec.kill/signals',
-    'a process is told a signal by its name, TERM unless said; false when nobody is there',
+    'a process gets a signal by its name, TERM by default, and the answer is false after its end',
     'exec.kill exec.kill.session_id exec.kill.process_id exec.kill.signal exec.kill:ok',
     async (peer) => {
       const session = await peer.session()
@@ -106,7 +106,7 @@ const KILL: readonly Requirement[] = [
       await session.close()
     },
   ),
-  requirement('exec.kill/tree', 'a signal reaches what the program started, too', 'exec.kill', async (peer) => {
+  requirement('exec.kill/tree', 'a signal also reaches the children of a program', 'exec.kill', async (peer) => {
     const session = await peer.session()
     const log = await session.shell('(sleep 1000 & echo pid $!; wait) & sleep 1000 & echo pid $!; wait')
     await until('both children are there', () => log.pids().length === 2)

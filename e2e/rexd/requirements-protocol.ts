@@ -6,34 +6,34 @@ import type { Method } from '../../src/protocol/rexd/methods.ts'
 import type { Peer, Reply } from './peer.ts'
 import { requirement, type Requirement } from './requirement.ts'
 
-/** The server goes on as if nothing had been. */
+/** Checks that the server still works normally. */
 const goesOn = async (peer: Peer): Promise<void> => {
   await peer.failure(-32601, 'no.such.method')
 }
 
-/** Sends what is no request and answers what is said of it. */
+/** Sends an invalid request and returns the answer. */
 const refused = async (peer: Peer, message: unknown): Promise<Reply> => {
   peer.raw(typeof message === 'string' ? message : JSON.stringify(message))
   return peer.stray()
 }
 
-/** Of each kind of JSON one value. */
+/** One value of each JSON type. */
 const VALUES: readonly unknown[] = [null, true, 1.5, -1, '', [], {}, [[]], { a: 1 }, ['']]
 
-/** A value that the field does not take, or undefined. */
+/** A value that the field rejects, or undefined. */
 const wrongValue = (method: Method, field: string): unknown => {
   const schema = paramsOf(method).shape[field as never] as { safeParse(value: unknown): { success: boolean } }
   return VALUES.find((value) => !schema.safeParse(value).success)
 }
 
-/** What was sent before is done with, and there was no answer to it. */
+/** Checks that earlier messages were processed without an answer. */
 const nothingIsSaid = async (peer: Peer): Promise<void> => {
   await goesOn(peer)
   await goesOn(peer)
   assert.deepEqual(peer.strays, [])
 }
 
-/** A request of so many bytes, with the id `long`. */
+/** A request of exactly this many bytes, with the ID `long`. */
 const textOf = (length: number): string => {
   const whole = '{"jsonrpc":"2.0","id":"long","method":"no.such.method","params":{"x":""}}'
   return whole.replace('""', `"${'x'.repeat(length - whole.length)}"`)
@@ -46,7 +46,7 @@ const longest = async (peer: Peer): Promise<void> => {
 }
 
 const FORM: readonly Requirement[] = [
-  requirement('rpc/id', 'an answer has the id of its request: a text, a whole number, null', '-32601', async (peer) => {
+  requirement('rpc/id', 'an answer has the ID of its request: a text, a whole number or null', '-32601', async (peer) => {
     for (const id of ['', 'a b', 'x'.repeat(MAX_RPC_ID), 0, -7, Number.MAX_SAFE_INTEGER]) {
       const { error } = await peer.ask('no.such.method', {}, id)
       assert.equal(error?.code, -32601)
@@ -54,14 +54,14 @@ const FORM: readonly Requirement[] = [
     const { id, error } = await refused(peer, { jsonrpc: '2.0', id: null, method: 'no.such.method' })
     assert.deepEqual([id, error?.code], [null, -32601])
   }),
-  requirement('rpc/parse-error', 'what is no JSON is told, and ends nothing', '-32700', async (peer) => {
+  requirement('rpc/parse-error', 'invalid JSON gets a parse error, and the connection continues', '-32700', async (peer) => {
     for (const text of ['{', '{"jsonrpc":"2.0"', 'nonsense', "{'a':1}", '{"a":1}{"b":2}', '\u0000', '"\t"', 'NaN', '['.repeat(10_000)]) {
       const { id, error } = await refused(peer, text)
       assert.deepEqual([id, error?.code], [null, -32700], text.slice(0, 20))
     }
     await goesOn(peer)
   }),
-  requirement('rpc/method', 'a method that is not there is told, with those that are', '-32601', async (peer) => {
+  requirement('rpc/method', 'an unknown method is refused with a list of the methods', '-32601', async (peer) => {
     for (const method of ['', 'exec', 'exec.run', 'Session.open', 'constructor', '__proto__', 'toString', 'x'.repeat(100_000)]) {
       const { message, data } = await peer.failure(-32601, method, {})
       assert.deepEqual(data['methods'], METHODS)
@@ -71,29 +71,24 @@ const FORM: readonly Requirement[] = [
 ]
 
 const FIELDS: readonly Requirement[] = METHODS.flatMap((method) => [
-  requirement(`${method}/unknown-field`, 'a field that it does not have is refused by its name', '-32602', async (peer) => {
+  requirement(`${method}/unknown-field`, 'an unknown field is refused by its name', '-32602', async (peer) => {
     for (const field of ['surprise', '__proto__', 'toString', 'Path']) {
       const { message } = await peer.failure(-32602, method, JSON.parse(`{${JSON.stringify(field)}:1}`) as object as never)
       assert.ok(message.includes(`${field}: unknown key`), message)
     }
   }),
-  requirement(
-    `${method}/wrong-kind`,
-    'each field takes its own kind of value and is named where it has another',
-    '-32602',
-    async (peer) => {
-      for (const field of Object.keys(paramsOf(method).shape)) {
-        const value = wrongValue(method, field)
-        if (value === undefined) continue
-        const { message } = await peer.failure(-32602, method, { [field]: value })
-        assert.ok(message.includes(field), `${field}: ${message}`)
-      }
-    },
-  ),
+  requirement(`${method}/wrong-kind`, 'each field accepts its own type, and an error names the field', '-32602', async (peer) => {
+    for (const field of Object.keys(paramsOf(method).shape)) {
+      const value = wrongValue(method, field)
+      if (value === undefined) continue
+      const { message } = await peer.failure(-32602, method, { [field]: value })
+      assert.ok(message.includes(field), `${field}: ${message}`)
+    }
+  }),
 ])
 
 const FLOW: readonly Requirement[] = [
-  requirement('rpc/notification', 'a notification is done and not answered, whatever becomes of it', 'session.close', async (peer) => {
+  requirement('rpc/notification', 'a notification is executed and never answered', 'session.close', async (peer) => {
     const session = await peer.session()
     peer.notify('no.such.method')
     peer.notify('session.open', { nonsense: 1 })
@@ -102,7 +97,7 @@ const FLOW: readonly Requirement[] = [
     for (;;) if ((await peer.ask('session.info', { session_id: session.id })).error?.code === -32001) break
     await nothingIsSaid(peer)
   }),
-  requirement('rpc/batch', 'a batch is answered by one list with what is to be answered', '-32600', async (peer) => {
+  requirement('rpc/batch', 'a batch is answered by one list of the required answers', '-32600', async (peer) => {
     const batch = [
       { jsonrpc: '2.0', id: 'one', method: 'no.such.method' },
       { jsonrpc: '2.0', method: 'no.such.method' },
@@ -117,16 +112,21 @@ const FLOW: readonly Requirement[] = [
     assert.equal(of(null)?.error?.code, -32600)
     assert.match(String(of('two')?.result?.['session_id']), /^s_/)
   }),
-  requirement('rpc/batch-size', `an empty batch and one of more than ${MAX_RPC_BATCH} are one invalid request`, '-32600', async (peer) => {
-    const one = { jsonrpc: '2.0', id: 'b', method: 'no.such.method' }
-    for (const batch of [[], Array.from({ length: MAX_RPC_BATCH + 1 }, () => one)]) {
-      const { id, error } = await refused(peer, batch)
-      assert.deepEqual([id, error?.code], [null, -32600])
-    }
-    peer.raw(JSON.stringify(Array.from({ length: MAX_RPC_BATCH }, () => one)))
-    assert.equal((await peer.stray<Reply[]>()).length, MAX_RPC_BATCH)
-  }),
-  requirement('rpc/out-of-order', 'a request that waits holds no other', 'exec.wait', async (peer) => {
+  requirement(
+    'rpc/batch-size',
+    `an empty batch and one of more than ${MAX_RPC_BATCH} requests are one invalid request`,
+    '-32600',
+    async (peer) => {
+      const one = { jsonrpc: '2.0', id: 'b', method: 'no.such.method' }
+      for (const batch of [[], Array.from({ length: MAX_RPC_BATCH + 1 }, () => one)]) {
+        const { id, error } = await refused(peer, batch)
+        assert.deepEqual([id, error?.code], [null, -32600])
+      }
+      peer.raw(JSON.stringify(Array.from({ length: MAX_RPC_BATCH }, () => one)))
+      assert.equal((await peer.stray<Reply[]>()).length, MAX_RPC_BATCH)
+    },
+  ),
+  requirement('rpc/out-of-order', 'a request that waits does not delay others', 'exec.wait', async (peer) => {
     const session = await peer.session()
     const log = await session.start({ argv: ['cat'], stdin_open: true })
     const waited = peer.ask('exec.wait', { session_id: session.id, process_id: log.id })
@@ -138,7 +138,7 @@ const FLOW: readonly Requirement[] = [
   }),
   requirement(
     'rpc/too-long',
-    `a message of more than ${MAX_RPC_MESSAGE} bytes is refused and ends nothing`,
+    `a message of more than ${MAX_RPC_MESSAGE} bytes is refused, and the connection continues`,
     '-32008',
     async (peer) => {
       const answer = peer.answerTo('long')
@@ -151,7 +151,7 @@ const FLOW: readonly Requirement[] = [
   ),
   requirement(
     'rpc/too-long-body',
-    `a body of more than ${MAX_RPC_MESSAGE} bytes is refused with id null and ends nothing`,
+    `a body of more than ${MAX_RPC_MESSAGE} bytes is refused with id null, and the connection continues`,
     '-32008',
     async (peer) => {
       const { id, error } = await refused(peer, textOf(MAX_RPC_MESSAGE + 1))
@@ -162,7 +162,7 @@ const FLOW: readonly Requirement[] = [
   ),
   requirement(
     'rpc/too-long-for-socket',
-    `a text of more than ${MAX_RPC_MESSAGE} bytes ends its connection, and no other`,
+    `a text of more than ${MAX_RPC_MESSAGE} bytes closes its connection and no other`,
     '',
     async (peer) => {
       const other = await peer.another()
@@ -175,7 +175,7 @@ const FLOW: readonly Requirement[] = [
   ),
 ]
 
-/** Each is answered, by whatever code but that of a mistake of ours, and the session is still there. */
+/** Checks that a hostile request gets an answer other than an internal error, and that the session and its program still exist. */
 const isSurvived = async (peer: Peer, method: string, params: Record<string, unknown>): Promise<void> => {
   const session = await peer.session()
   const log = await session.start({ argv: ['cat'], stdin_open: true })
@@ -187,7 +187,7 @@ const isSurvived = async (peer: Peer, method: string, params: Record<string, unk
 
 const LONE = 'a\ud800'
 const wide = (characters: number): string => 'é'.repeat(characters)
-/** Texts that are as long as they may be in characters and longer in bytes, or that UTF-8 has no bytes for. */
+/** Texts that have the maximum number of characters and more bytes, or that UTF-8 cannot encode. */
 const HOSTILE: readonly (readonly [string, string, Record<string, unknown>])[] = [
   ['fs.stat.path', 'wide', { path: wide(4_000) }],
   ['fs.stat.path', 'no Unicode', { path: LONE }],
@@ -215,13 +215,18 @@ const HOSTILE_OPENING: readonly (readonly [string, string, Record<string, unknow
 
 const SURVIVAL: readonly Requirement[] = [...HOSTILE, ...HOSTILE_OPENING].map(([field, what, params]) => {
   const [, method = ''] = /^(\w+\.\w+)\./.exec(field) ?? []
-  return requirement(`${field}/${what.replaceAll(' ', '-')}`, `${what}: this request alone is answered for it`, field, async (peer) => {
-    if (method !== 'session.open') return isSurvived(peer, method, params)
-    const session = await peer.session()
-    const { error } = await peer.ask(method, params)
-    assert.notEqual(error?.code, -32603, JSON.stringify(error))
-    await session.call('session.info')
-  })
+  return requirement(
+    `${field}/${what.replaceAll(' ', '-')}`,
+    `a hostile value (${what}) disturbs neither its session nor its programs`,
+    field,
+    async (peer) => {
+      if (method !== 'session.open') return isSurvived(peer, method, params)
+      const session = await peer.session()
+      const { error } = await peer.ask(method, params)
+      assert.notEqual(error?.code, -32603, JSON.stringify(error))
+      await session.call('session.info')
+    },
+  )
 })
 
 export const PROTOCOL_REQUIREMENTS: readonly Requirement[] = [...FORM, ...FIELDS, ...FLOW, ...SURVIVAL]

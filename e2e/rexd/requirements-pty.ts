@@ -16,13 +16,13 @@ const open = async (session: Session, params: Params): Promise<{ pty_id: string;
 
 const shell = async (session: Session, command: string, params: Params = {}) => open(session, { shell: true, command, ...params })
 
-/** What it wrote, in the lines of a terminal. */
+/** Output of a terminal, split into lines. */
 const linesOf = (log: ProcessLog): string[] => log.stdout.toString().split('\r\n')
 
 const OPEN: readonly Requirement[] = [
   requirement(
     'pty.open/answer',
-    'a command on a terminal of 80 by 24, whose output is one stream and whose end is told with it',
+    'a command on a terminal of 80 by 24 has one output stream, and one event reports its end',
     `pty.open pty.open.argv pty.open:pty_id pty.open:process_id pty.open:started_at pty.open:timeout_ms pty.open:max_output_bytes pty.output pty.output:session_id pty.output:pty_id
      pty.output:process_id pty.output:seq pty.output:data pty.output:encoding pty.exit pty.exit:session_id pty.exit:pty_id pty.exit:process_id
      pty.exit:exit_code pty.exit:signal pty.exit:timed_out pty.exit:duration_ms pty.exit:bytes_stdout pty.exit:bytes_stderr pty.exit:truncated`,
@@ -49,7 +49,7 @@ const OPEN: readonly Requirement[] = [
   ),
   requirement(
     'pty.exit/descendants',
-    'processes that a command left running apart from its terminal are ended, and their number is told',
+    'processes that a command left running apart from its terminal are ended and counted',
     'pty.exit:descendants_ended',
     async (peer) => {
       const { log } = await shell(await peer.session(), 'trap "" HUP; setsid sleep 1000 </dev/null >/dev/null 2>&1 &')
@@ -59,7 +59,7 @@ const OPEN: readonly Requirement[] = [
   ),
   requirement(
     'pty.open/fields',
-    'the fields of a command hold on a terminal too, and its size',
+    'the options of a command also work on a terminal, and so does the size',
     'pty.open.shell pty.open.login pty.open.command pty.open.cwd pty.open.env pty.open.cols pty.open.rows -32602 -32001 -32002',
     async (peer) => {
       const session = await peer.session()
@@ -82,7 +82,7 @@ const OPEN: readonly Requirement[] = [
   ),
   requirement(
     'pty.open/limits',
-    'its time is up and its output is cut as those of any command',
+    'timeouts and output limits also apply on a terminal',
     'pty.open.timeout_ms pty.open.max_output_bytes pty.exit:timed_out pty.exit:truncated',
     async (peer) => {
       const session = await peer.session({ limits: { hard_timeout_ms: 60_000 } })
@@ -99,7 +99,7 @@ const OPEN: readonly Requirement[] = [
   ),
 ]
 
-/** One that is there, known to `cat` by what it says back. */
+/** A `cat` on a terminal that has started. */
 const cat = async (session: Session): Promise<{ pty_id: string; log: ProcessLog }> => {
   const made = await shell(session, 'stty -echo; echo ready; exec cat')
   await made.log.printed('ready')
@@ -109,7 +109,7 @@ const cat = async (session: Session): Promise<{ pty_id: string; log: ProcessLog 
 const USE: readonly Requirement[] = [
   requirement(
     'pty.input/data',
-    'what is typed is read by who sits there, as text or as any bytes, and ends it where it is an end of file',
+    'input reaches the program as text or bytes, and an end-of-file character ends it',
     'pty.input pty.input.session_id pty.input.pty_id pty.input.data pty.input.encoding pty.input:accepted_bytes -32602',
     async (peer) => {
       const session = await peer.session()
@@ -127,7 +127,7 @@ const USE: readonly Requirement[] = [
   ),
   requirement(
     'pty.resize/size',
-    'a terminal gets another size, and its program is told',
+    'a terminal can be resized, and its program is notified',
     'pty.resize pty.resize.session_id pty.resize.pty_id pty.resize.cols pty.resize.rows pty.resize:ok -32602',
     async (peer) => {
       const session = await peer.session()
@@ -143,7 +143,7 @@ const USE: readonly Requirement[] = [
   ),
   requirement(
     'pty.close/hangs-up',
-    'closing hangs up everything on it; without kill, who does not mind stays',
+    'pty.close hangs up the terminal, and without kill a program that ignores SIGHUP continues',
     'pty.close pty.close.session_id pty.close.pty_id pty.close.kill pty.close:ok pty.exit:signal',
     async (peer) => {
       const session = await peer.session()
@@ -180,7 +180,7 @@ const USE: readonly Requirement[] = [
   ),
   requirement(
     'pty/unknown',
-    'a terminal that is not there, and what is none',
+    'unknown terminals, those of other sessions and other IDs are refused',
     '-32005 pty.input.pty_id pty.resize.pty_id pty.close.pty_id',
     async (peer) => {
       const [session, other] = [await peer.session(), await peer.session()]

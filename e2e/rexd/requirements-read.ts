@@ -7,7 +7,7 @@ import { FILE_TIME, requirement, type Requirement } from './requirement.ts'
 const READ: readonly Requirement[] = [
   requirement(
     'fs.read/answer',
-    'a file, its size and its time',
+    'fs.read returns the content, size and time of a file',
     'fs.read fs.read.session_id fs.read.path fs.read:path fs.read:size fs.read:mtime fs.read:mtime_ms fs.read:encoding fs.read:content fs.read:truncated',
     async (peer) => {
       const session = await peer.session()
@@ -23,7 +23,7 @@ const READ: readonly Requirement[] = [
       assert.deepEqual([empty['content'], empty['size'], empty['truncated']], ['', 0, false])
     },
   ),
-  requirement('fs.read/part', 'a part of a file', 'fs.read.offset fs.read.length fs.read:truncated', async (peer) => {
+  requirement('fs.read/part', 'fs.read returns a part of a file', 'fs.read.offset fs.read.length fs.read:truncated', async (peer) => {
     const session = await peer.session()
     await writeFile(session.path('file'), '0123456789')
     const part = async (params: object): Promise<unknown[]> => {
@@ -42,7 +42,7 @@ const READ: readonly Requirement[] = [
   }),
   requirement(
     'fs.read/encoding',
-    'what is no UTF-8 is read as base64, or with losses and told so',
+    'bytes that are not UTF-8 are read as base64, or as text that is marked as lossy',
     'fs.read.encoding fs.read:encoding fs.read:lossy -32602',
     async (peer) => {
       const session = await peer.session()
@@ -60,7 +60,7 @@ const READ: readonly Requirement[] = [
 const LIST: readonly Requirement[] = [
   requirement(
     'fs.list/answer',
-    'what stands in a directory, sorted, hidden things too; links are entries',
+    'fs.list returns the sorted entries of a directory, including hidden files and links',
     'fs.list fs.list.session_id fs.list.path fs.list.recursive fs.list:path fs.list:entries fs.list:entries.name fs.list:entries.path fs.list:entries.type fs.list:entries.size fs.list:entries.mtime fs.list:entries.mtime_ms fs.list:truncated',
     async (peer) => {
       const session = await peer.session()
@@ -91,22 +91,27 @@ const LIST: readonly Requirement[] = [
       assert.equal((await session.failure(-32010, 'fs.list', { path: '.hidden' })).data['errno'], 'ENOTDIR')
     },
   ),
-  requirement('fs.list/max_entries', 'at most so many, and the answer says when there are more', 'fs.list.max_entries', async (peer) => {
-    const session = await peer.session()
-    for (const name of ['a', 'b', 'c']) await writeFile(session.path(name), '')
-    for (const [max_entries, count, truncated] of [
-      [2, 2, true],
-      [3, 3, false],
-      [10 ** 9, 3, false],
-    ] as const) {
-      const answer = await session.call<{ entries: unknown[]; truncated: boolean }>('fs.list', { path: '.', max_entries })
-      assert.deepEqual([answer.entries.length, answer.truncated], [count, truncated])
-    }
-    await session.failure(-32602, 'fs.list', { path: '.', max_entries: 0 })
-  }),
+  requirement(
+    'fs.list/max_entries',
+    'fs.list returns at most max_entries, and says if there are more',
+    'fs.list.max_entries',
+    async (peer) => {
+      const session = await peer.session()
+      for (const name of ['a', 'b', 'c']) await writeFile(session.path(name), '')
+      for (const [max_entries, count, truncated] of [
+        [2, 2, true],
+        [3, 3, false],
+        [10 ** 9, 3, false],
+      ] as const) {
+        const answer = await session.call<{ entries: unknown[]; truncated: boolean }>('fs.list', { path: '.', max_entries })
+        assert.deepEqual([answer.entries.length, answer.truncated], [count, truncated])
+      }
+      await session.failure(-32602, 'fs.list', { path: '.', max_entries: 0 })
+    },
+  ),
   requirement(
     'fs.glob/answer',
-    'paths that fit a pattern, below cwd, sorted',
+    'fs.glob returns sorted paths below cwd that match a pattern',
     'fs.glob fs.glob.session_id fs.glob.pattern fs.glob.cwd fs.glob.max_matches fs.glob:matches fs.glob:path fs.glob:truncated',
     async (peer) => {
       const session = await peer.session()
@@ -132,7 +137,7 @@ const LIST: readonly Requirement[] = [
   ),
   requirement(
     'fs.stat/answer',
-    'what stands at a path; of a link the link; where nothing stands, that',
+    'fs.stat describes a path, a link itself instead of its target, or says that the path does not exist',
     'fs.stat fs.stat.session_id fs.stat.path fs.stat:path fs.stat:exists fs.stat:type fs.stat:size fs.stat:mtime fs.stat:mtime_ms fs.stat:mode fs.stat:uid fs.stat:gid fs.stat:symlink_target',
     async (peer) => {
       const session = await peer.session()

@@ -19,7 +19,7 @@ interface Kept {
   readonly resume_token: string
 }
 
-/** A session that may be come back to. */
+/** Opens a session that can be resumed. */
 const kept = async (peer: Peer): Promise<Kept> => {
   const session = await peer.session({ resumable: true })
   return { session, resume_token: String(session.opened['resume_token']) }
@@ -37,7 +37,7 @@ const resumed = async (peer: Peer, { session, resume_token }: Kept, params: Para
 const RESUME: readonly Requirement[] = [
   requirement(
     'session.open/resumable',
-    'a session that may be come back to has a token, and a time within which',
+    'a session that can be resumed has a token and a time limit',
     'session.open.resumable session.open:resume_token session.open:resume_window_ms',
     async (peer) => {
       const [one, other] = [await kept(peer), await kept(peer)]
@@ -45,14 +45,14 @@ const RESUME: readonly Requirement[] = [
       assert.notEqual(one.resume_token, other.resume_token)
       assert.equal(one.session.opened['resume_window_ms'], WINDOW_MS[peer.name as keyof typeof WINDOW_MS])
       const plain = await peer.session({ resumable: false })
-      // Without a connection every session is kept: events are asked for.
+      // Over HTTP every session can be resumed, because its events are polled.
       assert.equal('resume_token' in plain.opened, peer.name === 'http')
     },
     ONLY_WEB,
   ),
   requirement(
     'session.resume/answer',
-    'with its token a session goes on over another connection, with the events behind the cursor',
+    'with its token, a session continues over another connection with the events after the cursor',
     `session.resume session.resume.session_id session.resume.resume_token session.resume.cursor session.resume:protocol session.resume:server_version
      session.resume:tells_waiting
      session.info:session_id session.info:client_name session.info:opened_at session.info:workspace_roots session.info:capabilities`,
@@ -80,7 +80,7 @@ const RESUME: readonly Requirement[] = [
   ),
   requirement(
     'session.resume/refused',
-    'without its token, or without such a session, there is nothing to come back to',
+    'a session cannot be resumed without its token, and an unknown session cannot be resumed',
     '-32001 session.resume.resume_token session.resume.cursor',
     async (peer) => {
       const [{ session, resume_token }, other] = [await kept(peer), await kept(peer)]
@@ -94,7 +94,7 @@ const RESUME: readonly Requirement[] = [
         await next.failure(-32001, 'session.resume', params)
       const attempt = `session.resume unknown_session: by a caller over ${peer.name} whose session it is not`
       assert.deepEqual(await peer.home.refusalsOf(session.id), [attempt, attempt, attempt])
-      // Nor behind what never was; whoever has it keeps it.
+      // A cursor in the future is refused too. The original client keeps its session.
       await next.failure(-32602, 'session.resume', { session_id: session.id, resume_token, cursor: 1 })
       await session.call('session.info')
       await session.close()
@@ -105,7 +105,7 @@ const RESUME: readonly Requirement[] = [
   ),
   requirement(
     'session.resume/connection',
-    'a connection takes the sessions along that may not be come back to, and leaves the others with what runs there',
+    'a connection ends its sessions that cannot be resumed, and the others continue with their programs',
     'session.open.resumable session.resume exec.exit',
     async (peer) => {
       const first = await peer.another()
@@ -132,7 +132,7 @@ const RESUME: readonly Requirement[] = [
 const EVENTS: readonly Requirement[] = [
   requirement(
     'session.events/answer',
-    'events behind a cursor, at once or when there is one',
+    'session.events returns events after a cursor, at once or when one arrives',
     'session.events session.events.session_id session.events.cursor session.events.timeout_ms session.events:events session.events:cursor session.events:gap',
     async (peer) => {
       const { session } = await kept(peer)
@@ -157,7 +157,7 @@ const EVENTS: readonly Requirement[] = [
       assert.deepEqual([all.cursor, all.gap], [2, null])
       assert.deepEqual(await eventsOf(session, 1), { events: all.events.slice(1), cursor: 2, gap: null })
       assert.deepEqual(await eventsOf(session, 2), { events: [], cursor: 2, gap: null })
-      // Behind what never was one would wait for ever.
+      // A cursor in the future would wait forever.
       for (const params of [{ cursor: 3 }, { cursor: -1 }, { cursor: 0, timeout_ms: 60_001 }, { cursor: 0.5 }, {}])
         await session.failure(-32602, 'session.events', params)
     },
@@ -165,7 +165,7 @@ const EVENTS: readonly Requirement[] = [
   ),
   requirement(
     'session.gap/event',
-    'events that are not kept any more are told to who comes too late, and to who asks, exactly',
+    'session.gap and session.events name exactly the events that were dropped',
     'session.gap session.gap:session_id session.gap:from session.gap:to session.events:gap',
     async (peer) => {
       const all = await kept(peer)

@@ -4,7 +4,7 @@ import { METHODS, paramsOf } from '../../src/doors/rpc/schemas.ts'
 import type { Method } from '../../src/protocol/rexd/methods.ts'
 import { requirement, STDIO, TIME, type Requirement } from './requirement.ts'
 
-/** As far as every method goes that needs a session. */
+/** Values for the required fields of every method that needs a session. */
 const ENOUGH: Readonly<Record<string, unknown>> = {
   process_id: 'p_x',
   argv: ['true'],
@@ -27,7 +27,7 @@ const enoughFor = (method: Method): Record<string, unknown> =>
 export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
   requirement(
     'session.info/answer',
-    'it answers what was granted, where commands run, and every process',
+    'session.info returns the grants, the directory of commands and all processes',
     'session.info session.info.session_id session.info:session_id session.info:client_name session.info:opened_at session.info:cwd session.info:processes session.info:limits session.info:capabilities session.info:workspace_roots',
     async (peer) => {
       const session = await peer.session({ client_name: 'somebody' })
@@ -53,7 +53,7 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'session.close/ends',
-    'closing ends every program with its children, tells the end of each, and is final',
+    'session.close ends every program with its children, reports each end and is final',
     'session.close session.close.session_id session.close:ok session.close:terminated exec.exit',
     async (peer) => {
       const session = await peer.session()
@@ -66,7 +66,7 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'session/unknown',
-    'every method refuses a session that is none of this connection',
+    'every method refuses a session of another connection',
     `-32001 ${METHODS.filter((method) => method !== 'session.open')
       .map((method) => `${method}.session_id`)
       .join(' ')}`,
@@ -79,7 +79,7 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'session/apart',
-    'sessions of one connection know nothing of each other',
+    'sessions of one connection cannot reach each other',
     '-32005 exec.wait.process_id exec.kill.process_id exec.input.process_id',
     async (peer) => {
       const [one, other] = [await peer.session(), await peer.session()]
@@ -102,7 +102,7 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'session/not-kept',
-    'nothing outlives standard input and output: there is no session to come back to',
+    'over stdio a session cannot be resumed',
     'session.open.resumable session.resume session.resume.resume_token session.resume.cursor session.events session.events.cursor session.events.timeout_ms -32007',
     async (peer) => {
       const session = await peer.session()

@@ -13,7 +13,7 @@ const DEFAULTS = {
   max_concurrent_sessions: 16,
 }
 
-/** Of the server alone. */
+/** Limits that belong to the server. */
 const DETACHED = { max_detached_processes: 8, max_detached_ms: 86_400_000 }
 
 const opened = async (peer: Peer, params: Record<string, unknown> = {}): Promise<Result> =>
@@ -22,7 +22,7 @@ const opened = async (peer: Peer, params: Record<string, unknown> = {}): Promise
 const OPEN: readonly Requirement[] = [
   requirement(
     'session.open/answer',
-    'it answers the protocol, what is granted, and every limit',
+    'session.open returns the protocol, the grants and all limits',
     'session.open session.open:session_id session.open:protocol session.open:server_version session.open:capabilities session.open:limits session.open:workspace_roots',
     async (peer) => {
       const answer = await opened(peer)
@@ -35,18 +35,18 @@ const OPEN: readonly Requirement[] = [
     },
     { config: {} },
   ),
-  requirement('session.open/client_name', 'a caller has a name, of 1 to 64 characters', 'session.open.client_name', async (peer) => {
+  requirement('session.open/client_name', 'a client has a name of 1 to 64 characters', 'session.open.client_name', async (peer) => {
     for (const client_name of ['', 'x'.repeat(65)]) await peer.failure(-32602, 'session.open', { client_name })
     const { session_id } = await opened(peer, { client_name: 'x'.repeat(64) })
     assert.equal((await peer.call('session.info', { session_id }))['client_name'], 'x'.repeat(64))
   }),
-  requirement('session.open/client_version', 'a caller may have a version', 'session.open.client_version', async (peer) => {
+  requirement('session.open/client_version', 'a client may have a version', 'session.open.client_version', async (peer) => {
     await opened(peer, { client_version: '1.2.3-rc.4' })
     await peer.failure(-32602, 'session.open', { client_name: 'test', client_version: '' })
   }),
   requirement(
     'session.open/workspace_roots',
-    'roots that are asked for narrow: these and no other',
+    'requested roots narrow the session to these roots',
     'session.open.workspace_roots session.open:workspace_roots',
     async (peer) => {
       const session = await peer.session()
@@ -62,7 +62,7 @@ const OPEN: readonly Requirement[] = [
   ),
   requirement(
     'session.open/requested_capabilities',
-    'capabilities that are asked for narrow',
+    'requested capabilities narrow the session',
     'session.open.requested_capabilities session.open:capabilities -32007',
     async (peer) => {
       const { session_id, capabilities } = await opened(peer, { requested_capabilities: ['fs.read', 'events'] })
@@ -83,7 +83,7 @@ const OPEN: readonly Requirement[] = [
 const LIMITS: readonly Requirement[] = [
   requirement(
     'session.open/limits',
-    'a session may have lower limits, and is told them',
+    'a session can have lower limits, and the answer contains them',
     'session.open.limits session.open:limits',
     async (peer) => {
       const lower = {
@@ -102,7 +102,7 @@ const LIMITS: readonly Requirement[] = [
   ...Object.entries(DEFAULTS)
     .filter(([limit]) => limit !== 'max_concurrent_sessions')
     .map(([limit, max]) =>
-      requirement(`session.open/limits.${limit}`, 'a limit is never raised', `session.open.limits.${limit} -32008`, async (peer) => {
+      requirement(`session.open/limits.${limit}`, 'a session cannot raise a limit', `session.open.limits.${limit} -32008`, async (peer) => {
         const { data } = await peer.failure(-32008, 'session.open', { client_name: 'test', limits: { [limit]: max + 1 } })
         assert.deepEqual([data['limit'], data['asked'], data['max']], [limit, max + 1, max])
         await opened(peer, { limits: { [limit]: max } })

@@ -5,24 +5,29 @@ import { MAX_INLINE_STDIN } from '../../src/protocol/limits/rexd.ts'
 import { ONE_STREAM, requirement, type Requirement } from './requirement.ts'
 
 export const STDIN_REQUIREMENTS: readonly Requirement[] = [
-  requirement('exec.start/stdin', 'stdin is what is given, then its end', 'exec.start.stdin exec.start.stdin_encoding', async (peer) => {
-    const session = await peer.session()
-    const text = `ü 😀\n${'x'.repeat(200_000)}`
-    const whole = await session.start({ argv: ['cat'], stdin: text })
-    await whole.finished()
-    assert.equal(whole.stdout.toString(), text)
-    const bytes = Buffer.from([0, 255, 10, 13, 195])
-    const raw = await session.start({ argv: ['cat'], stdin: bytes.toString('base64'), stdin_encoding: 'base64' })
-    await raw.finished()
-    assert.deepEqual(raw.stdout, bytes)
-    await session.failure(-32602, 'exec.start', { argv: ['cat'], stdin: 'no base64', stdin_encoding: 'base64' })
-    await session.failure(-32602, 'exec.start', { argv: ['cat'], stdin: '\ud800' })
-    const { data } = await session.failure(-32008, 'exec.start', { argv: ['cat'], stdin: 'x'.repeat(MAX_INLINE_STDIN + 1) })
-    assert.equal(data['limit'], 'stdin')
-  }),
+  requirement(
+    'exec.start/stdin',
+    'a program gets the given stdin and then its end',
+    'exec.start.stdin exec.start.stdin_encoding',
+    async (peer) => {
+      const session = await peer.session()
+      const text = `ü 😀\n${'x'.repeat(200_000)}`
+      const whole = await session.start({ argv: ['cat'], stdin: text })
+      await whole.finished()
+      assert.equal(whole.stdout.toString(), text)
+      const bytes = Buffer.from([0, 255, 10, 13, 195])
+      const raw = await session.start({ argv: ['cat'], stdin: bytes.toString('base64'), stdin_encoding: 'base64' })
+      await raw.finished()
+      assert.deepEqual(raw.stdout, bytes)
+      await session.failure(-32602, 'exec.start', { argv: ['cat'], stdin: 'no base64', stdin_encoding: 'base64' })
+      await session.failure(-32602, 'exec.start', { argv: ['cat'], stdin: '\ud800' })
+      const { data } = await session.failure(-32008, 'exec.start', { argv: ['cat'], stdin: 'x'.repeat(MAX_INLINE_STDIN + 1) })
+      assert.equal(data['limit'], 'stdin')
+    },
+  ),
   requirement(
     'exec.input/data',
-    'with stdin_open more comes by exec.input, in its order, until eof',
+    'with stdin_open, exec.input sends more data in order until eof',
     'exec.start.stdin_open exec.input exec.input.session_id exec.input.process_id exec.input.data exec.input.encoding exec.input.eof exec.input:accepted_bytes',
     async (peer) => {
       const session = await peer.session()
@@ -40,7 +45,7 @@ export const STDIN_REQUIREMENTS: readonly Requirement[] = [
   ),
   requirement(
     'exec.input/order',
-    'requests that are sent without waiting reach the program in their order',
+    'requests that are sent without waiting reach the program in order',
     'exec.input.data',
     async (peer) => {
       const session = await peer.session()
@@ -53,7 +58,7 @@ export const STDIN_REQUIREMENTS: readonly Requirement[] = [
     },
     { only: ONE_STREAM },
   ),
-  requirement('exec.input/closed', 'a stdin that is not open takes nothing', 'exec.input -32006 -32602', async (peer) => {
+  requirement('exec.input/closed', 'a stdin that is not open accepts no data', 'exec.input -32006 -32602', async (peer) => {
     const session = await peer.session()
     const shut = await session.shell('read line; sleep 1000', { stdin_open: true })
     await session.failure(-32602, 'exec.input', { process_id: shut.id, data: '*', encoding: 'base64' })
@@ -68,7 +73,7 @@ export const STDIN_REQUIREMENTS: readonly Requirement[] = [
   }),
   requirement(
     'exec.input/full',
-    'what a program does not read is not taken, and the rest may be sent again',
+    'data that a program does not read is not accepted, and can be sent again later',
     'exec.input:accepted_bytes',
     async (peer) => {
       const session = await peer.session()

@@ -10,7 +10,7 @@ const content = async (session: Session, name = 'file'): Promise<string> => read
 const WRITE: readonly Requirement[] = [
   requirement(
     'fs.write/answer',
-    'a file has the content then, whether it was there or not',
+    'fs.write creates or replaces a file',
     'fs.write fs.write.session_id fs.write.path fs.write.content fs.write.mode fs.write:path fs.write:bytes_written fs.write:mtime fs.write:mtime_ms fs.write:created',
     async (peer) => {
       const session = await peer.session()
@@ -27,7 +27,7 @@ const WRITE: readonly Requirement[] = [
       assert.deepEqual(await readdir(session.dir), ['file'])
     },
   ),
-  requirement('fs.write/size', 'so much at once and no more', 'fs.write.content -32008', async (peer) => {
+  requirement('fs.write/size', 'one fs.write has a maximum size', 'fs.write.content -32008', async (peer) => {
     const session = await peer.session()
     const { bytes_written } = await session.call('fs.write', { path: 'file', content: 'x'.repeat(MAX_FILE_CHUNK) })
     assert.equal(bytes_written, MAX_FILE_CHUNK)
@@ -51,7 +51,7 @@ const WRITE: readonly Requirement[] = [
   }),
   requirement(
     'fs.write/mkdir_parents',
-    'missing directories are made only where that is asked',
+    'missing directories are created only if requested',
     'fs.write.mkdir_parents -32009',
     async (peer) => {
       const session = await peer.session()
@@ -64,7 +64,7 @@ const WRITE: readonly Requirement[] = [
   ),
   requirement(
     'fs.write/atomic',
-    'what is there is written over and keeps its names and permissions; with atomic: true a new file takes its place where it keeps them too',
+    'writing keeps the hard links and permissions of a file, and atomic replaces it only if that is possible',
     'fs.write.atomic fs.write:atomic',
     async (peer) => {
       const session = await peer.session()
@@ -84,7 +84,7 @@ const WRITE: readonly Requirement[] = [
   ),
   requirement(
     'fs.write/expected_mtime',
-    'a file that changed since it was read is not written',
+    'a file that changed since it was read is not overwritten',
     'fs.write.expected_mtime -32006',
     async (peer) => {
       const session = await peer.session()
@@ -111,7 +111,7 @@ const WRITE: readonly Requirement[] = [
 const EDIT: readonly Requirement[] = [
   requirement(
     'fs.edit/answer',
-    'one text is replaced by another, in exactly one place unless all are meant',
+    'fs.edit replaces a text in exactly one place, unless all are requested',
     'fs.edit fs.edit.session_id fs.edit.path fs.edit.old_string fs.edit.new_string fs.edit.replace_all fs.edit:replacements fs.edit:mtime fs.edit:mtime_ms fs.edit:path fs.edit:bytes_written fs.edit:created -32006',
     async (peer) => {
       const session = await peer.session()
@@ -134,7 +134,7 @@ const EDIT: readonly Requirement[] = [
   ),
   requirement(
     'fs.edit/whole',
-    'an empty old text stands for the whole file, which need not be there',
+    'an empty old text means the whole file, which may be new',
     'fs.edit.old_string fs.edit:created',
     async (peer) => {
       const session = await peer.session()
@@ -148,19 +148,24 @@ const EDIT: readonly Requirement[] = [
       await session.failure(-32602, 'fs.edit', { ...edit, new_string: '' })
     },
   ),
-  requirement('fs.edit/expected_mtime', 'a file that changed since is not edited', 'fs.edit.expected_mtime -32006', async (peer) => {
-    const session = await peer.session()
-    const { mtime } = await session.call('fs.write', { path: 'file', content: 'one' })
-    const edit = { path: 'file', old_string: 'one', new_string: 'two', expected_mtime: mtime }
-    await session.call('fs.edit', edit)
-    const { data } = await session.failure(-32006, 'fs.edit', { ...edit, old_string: 'two', new_string: 'three' })
-    assert.equal(data['reason'], 'changed')
-    await writeFile(session.path('bytes'), Buffer.from([255]))
-    await session.failure(-32602, 'fs.edit', { path: 'bytes', old_string: 'a', new_string: 'b' })
-  }),
+  requirement(
+    'fs.edit/expected_mtime',
+    'a file that changed since it was read is not edited',
+    'fs.edit.expected_mtime -32006',
+    async (peer) => {
+      const session = await peer.session()
+      const { mtime } = await session.call('fs.write', { path: 'file', content: 'one' })
+      const edit = { path: 'file', old_string: 'one', new_string: 'two', expected_mtime: mtime }
+      await session.call('fs.edit', edit)
+      const { data } = await session.failure(-32006, 'fs.edit', { ...edit, old_string: 'two', new_string: 'three' })
+      assert.equal(data['reason'], 'changed')
+      await writeFile(session.path('bytes'), Buffer.from([255]))
+      await session.failure(-32602, 'fs.edit', { path: 'bytes', old_string: 'a', new_string: 'b' })
+    },
+  ),
   requirement(
     'fs.patch/answer',
-    'a patch adds, updates, deletes and moves, all or nothing',
+    'a patch adds, updates, deletes and moves files, all or none',
     'fs.patch fs.patch.session_id fs.patch.patch_text fs.patch.cwd fs.patch:added fs.patch:updated fs.patch:deleted fs.patch:moved fs.patch:moved.from fs.patch:moved.to fs.patch:path -32006',
     async (peer) => {
       const session = await peer.session()

@@ -16,7 +16,7 @@ import { STDIN_REQUIREMENTS } from './requirements-stdin.ts'
 import { WRITE_REQUIREMENTS } from './requirements-write.ts'
 import type { Requirement } from './requirement.ts'
 
-/** Everything that REXD/1 requires of a server, whatever carries its messages. */
+/** Everything that REXD/1 requires of a server over any transport. */
 export const REQUIREMENTS: readonly Requirement[] = [
   ...PROTOCOL_REQUIREMENTS,
   ...SESSION_REQUIREMENTS,
@@ -43,14 +43,17 @@ const shapeOf = (schema: unknown): Shape | null => {
   return unwrap === undefined ? null : shapeOf((schema as { unwrap(): unknown }).unwrap())
 }
 
-/** Every field below a name, and the fields of a field. */
+/** All fields below a name, including nested fields. */
 const fieldsOf = (name: string, schema: unknown): string[] =>
   Object.entries(shapeOf(schema) ?? {}).flatMap(([field, inner]) => [`${name}.${field}`, ...fieldsOf(`${name}.${field}`, inner)])
 
 const { methods, answers, events, params, errors } = readDocumented()
 export const DOCUMENTED_METHODS = methods
 
-/** Every name that some row must be about, and no others: what the server takes, and what docs/rexd.md says of what it gives. */
+/**
+ * All names that the requirements must cover: the methods and fields that the server accepts, and the answers, events and errors that
+ * docs/rexd.md lists.
+ */
 export const NAMES: readonly string[] = [
   ...METHODS,
   ...METHODS.flatMap((method) => fieldsOf(method, paramsOf(method))),

@@ -15,7 +15,7 @@ import { isLifeEvent } from '../../test/support/journal.ts'
 import { processesNaming, until } from '../../test/support/mesh-of-daemons.ts'
 import { rexdCommand } from '../../test/support/rexd-command.ts'
 
-/** How long a server may take to stop: its programs are asked to end, and killed after five seconds. */
+/** Maximum time for a server to stop. It kills its programs after five seconds. */
 const STOP_MS = 15_000
 
 /** Lines of the sections of a configuration file. */
@@ -23,10 +23,10 @@ export interface ConfigOptions {
   readonly server?: readonly string[]
   readonly limits?: readonly string[]
   readonly security?: readonly string[]
-  /** In place of the one root directory. */
+  /** Roots instead of the default one. */
   readonly roots?: readonly string[]
   readonly audit?: readonly string[]
-  /** Of `[tools.exec]`; then a desk that allows what the configuration does is there as well. */
+  /** Lines of `[tools.exec]`. The server then also gets an approval service and an approver that allows everything. */
   readonly tools?: readonly string[]
 }
 
@@ -38,10 +38,10 @@ const hasTerminals = ((): boolean => {
     return false
   }
 })()
-/** Why there are no terminals; null: there are. */
+/** Reason why there are no terminals, or null. */
 export const NO_TERMINALS = hasTerminals ? null : '@lydell/node-pty is not installed'
 
-/** What most tests need: a shell, terminals, two variables, and room for a session each. */
+/** Configuration for most tests: a shell, terminals, two variables, and enough sessions for all tests. */
 export const COMMON: ConfigOptions = {
   limits: ['max_concurrent_sessions = 500'],
   security: ['allow_shell = true', `allow_pty = ${hasTerminals}`, 'allow_env = ["LC_TIME", "CI"]'],
@@ -55,7 +55,7 @@ export interface JournalLine {
 const section = (name: string, lines: readonly string[] | undefined): string =>
   lines === undefined ? '' : `[${name}]\n${lines.join('\n')}\n`
 
-/** A directory of a server's own: its configuration, its journal, and the root that callers see. */
+/** Directory of one server: its configuration, its journal, and the root that clients see. */
 export class Home {
   readonly dir: string
   readonly root: string
@@ -92,14 +92,14 @@ export class Home {
     await writeFile(this.configFile, text.join('\n'), { mode: 0o600 })
   }
 
-  /** Below the root, for a session of its own. */
+  /** Creates a directory below the root for a session. */
   async newDirectory(): Promise<string> {
     const path = join(this.root, `s${++this.#directories}`)
     await mkdir(path)
     return path
   }
 
-  /** But for what the journal says of itself. */
+  /** Lines of the journal, without those about the journal itself. */
   async journal(): Promise<JournalLine[]> {
     const text = await readFile(this.journalFile, 'utf8').catch(() => '')
     return text
@@ -108,18 +108,18 @@ export class Home {
       .filter((line) => !isLifeEvent(line))
   }
 
-  /** A line that a refusal left, which may come a moment after its answer. */
+  /** Lines about refusals. A line may be written a moment after the answer. */
   async refusals(): Promise<JournalLine[]> {
     return (await this.journal()).filter(({ event }) => event === 'refused')
   }
 
-  /** What was refused to a session, as method, code and detail. */
+  /** Refusals of a session, as method, code and detail. */
   async refusalsOf(sessionId: string): Promise<string[]> {
     const lines = (await this.refusals()).filter((line) => line['session_id'] === sessionId)
     return lines.map(({ method, code, detail }) => `${String(method)} ${String(code)}: ${String(detail)}`)
   }
 
-  /** A shell program in a file of its own, that stands in a command line with this directory's name. */
+  /** Writes a shell program to a file. Its path contains the name of this directory, so its processes can be found. */
   async program(name: string, text: string): Promise<string> {
     const path = join(this.dir, name)
     await writeFile(path, `#!/bin/sh\n${text}\n`, { mode: 0o755 })
@@ -131,15 +131,15 @@ export class Home {
   }
 }
 
-/** One `rexd`, a process of its own. */
+/** One `rexd` process. */
 export class RexdProcess {
   readonly home: Home
   readonly child: ChildProcessWithoutNullStreams
-  /** The exit status, or 128 + n. */
+  /** Exit status, or 128 + n for a signal. */
   readonly exited: Promise<number>
   #stderr = ''
 
-  /** `through`: the words in front of its own that start it elsewhere. */
+  /** `through` are words before the command that start it elsewhere. */
   constructor(
     home: Home,
     argv: readonly string[] = ['--stdio', '--config', home.configFile],
@@ -148,7 +148,7 @@ export class RexdProcess {
     this.home = home
     const [program, ...words] = [...through, ...rexdCommand(), ...argv]
     this.child = spawn(program!, words, { env: { ...process.env, ...env }, stdio: ['pipe', 'pipe', 'pipe'] })
-    // A server that has gone away is noticed by its exit.
+    // The exit event reports a server that is gone.
     this.child.stdin.on('error', () => undefined)
     this.child.stderr.setEncoding('utf8').on('data', (text: string) => (this.#stderr += text))
     this.exited = once(this.child, 'exit').then(([code, signal]: (number | NodeJS.Signals | null)[]) =>
@@ -169,23 +169,23 @@ export class RexdProcess {
     return this.#stderr
   }
 
-  /** Asks it to end; what it was asked by is its status. */
+  /** Stops the server with SIGTERM and checks its exit status. */
   async stop(): Promise<void> {
     this.child.kill('SIGTERM')
     assert.equal(await this.exited, 128 + constants.signals.SIGTERM, this.#stderr)
   }
 
-  /** Resident memory in bytes, the peak since its start where asked for. */
+  /** Resident memory in bytes, or its peak since the start. */
   memory(field: 'VmRSS' | 'VmHWM' = 'VmRSS'): number {
     const status = readFileSync(`/proc/${this.pid}/status`, 'utf8')
     return Number(new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(status)?.[1]) * 1024
   }
 }
 
-/** Ends it if it is still there, looks that nothing of it is left, and removes its directory. */
+/** Ends the server if it still runs, checks that none of its processes is left, and removes its directory. */
 const cleanUp = async (home: Home, process: RexdProcess): Promise<void> => {
   try {
-    // Killed at once it could not end what it runs, nor take its control group away.
+    // With SIGKILL the server could neither end its programs nor remove its control group.
     if (process.running) process.child.kill('SIGTERM')
     await Promise.race([process.exited, sleep(STOP_MS, null, { ref: false })])
     if (process.running) process.child.kill('SIGKILL')
@@ -197,17 +197,17 @@ const cleanUp = async (home: Home, process: RexdProcess): Promise<void> => {
   }
 }
 
-/** What a server that chooses among hosts needs to find its desk. */
+/** Environment with which a server finds its approval service. */
 const deskEnvironment = async (t: Pick<TestContext, 'after'>, { tools }: ConfigOptions): Promise<Readonly<Record<string, string>>> => {
   if (tools === undefined) return {}
   const desk = await deskPlace(t, { security: 'full' })
   const human = await desk.human()
-  // Whoever is asked allows it once he has seen it.
+  // The approver allows each request.
   await human.subscribe((news) => void (news.type === 'question' && decide(human, news, 'allow_once')))
   return { X0X_DATA_DIR: desk.paths.dir }
 }
 
-/** Starts `rexd --stdio` with a configuration in a directory that are both gone with the test. */
+/** Starts `rexd --stdio` with a configuration. The server and its directory are removed after the test. */
 export const startRexd = async (
   t: Pick<TestContext, 'after'>,
   options: ConfigOptions = COMMON,
@@ -221,14 +221,14 @@ export const startRexd = async (
   return process
 }
 
-/** A `rexd --http`, where it is found and what lets one in. */
+/** A `rexd --http` with its address and its token. */
 export interface WebRexd {
   readonly process: RexdProcess
   readonly url: string
   readonly token: string
 }
 
-/** As `startRexd`, on a free port of this machine. */
+/** Like `startRexd`, on a free port of this machine. */
 export const startWebRexd = async (
   t: Pick<TestContext, 'after'>,
   options: ConfigOptions = COMMON,
@@ -256,7 +256,7 @@ export interface Finished {
   readonly stderr: string
 }
 
-/** Runs `rexd` to its end with this as its standard input. */
+/** Runs `rexd` to its end with this standard input. */
 export const runRexd = async (home: Home, argv?: readonly string[], stdin: string | Uint8Array = ''): Promise<Finished> => {
   const rexd = new RexdProcess(home, argv)
   let stdout = ''

@@ -9,7 +9,7 @@ import { startRexd } from './server.ts'
 import { NO_SSHD, startSshd } from './sshd.ts'
 import { StdioWire } from './stdio-wire.ts'
 
-// The door as it is meant to be used on another machine: `ssh -T host rexd --stdio`.
+// The intended use on a remote machine: `ssh -T host rexd --stdio`.
 
 const without = NO_SSHD === null ? '' : ` (skipped: ${NO_SSHD})`
 const OVER_SSH = { skip: NO_SSHD !== null, timeout: 60_000 }
@@ -19,14 +19,14 @@ const peerOverSsh = async (t: TestContext): Promise<Peer> => {
   return new Peer(new StdioWire(await startRexd(t, roomy, {}, await startSshd(t))))
 }
 
-/** A program with a child in a session of its own; the pids of both, and of the rexd that started them. */
+/** A program with a child in its own session. Returns the PIDs of both and of their rexd. */
 const family = async (session: Session): Promise<number[]> => {
   const log = await session.shell('setsid sleep 1000 & echo pid $!; echo pid $$; echo pid $PPID; wait', { timeout_ms: 200_000 })
   await until('all are there', () => log.pids().length === 3)
   return log.pids()
 }
 
-test(`through ssh: a session, commands, input, files${without}`, OVER_SSH, async (t) => {
+test(`a session through ssh runs commands with input and changes files${without}`, OVER_SSH, async (t) => {
   const peer = await peerOverSsh(t)
   const session = await peer.session({ client_name: 'from elsewhere' })
   const log = await session.start({ argv: ['sh', '-c', 'cat; echo error >&2; exit 7'], stdin: 'first ', stdin_open: true })
@@ -43,7 +43,7 @@ test(`through ssh: a session, commands, input, files${without}`, OVER_SSH, async
   assert.equal((await peer.home.journal()).at(-1)?.['client_name'], 'from elsewhere')
 })
 
-test(`through ssh: the end of the caller's input ends every program and the server${without}`, OVER_SSH, async (t) => {
+test(`through ssh, the end of the client's input ends every program and the server${without}`, OVER_SSH, async (t) => {
   const peer = await peerOverSsh(t)
   const pids = await family(await peer.session())
   await peer.close()

@@ -23,7 +23,7 @@ const isExecutable = (path: string): boolean => {
   }
 }
 const missing = Object.values(PROGRAMS).find((path) => !isExecutable(path))
-/** Why there is no server to log in to; null: there is one. */
+/** Reason why no SSH server is available, or null. */
 export const NO_SSHD = missing === undefined ? null : `no ${missing}`
 
 const freePort = async (): Promise<number> => {
@@ -54,21 +54,21 @@ const begin = async (dir: string): Promise<{ server: ChildProcess; port: number 
     server.stderr.on('data', (part: Buffer) => (said += part.toString()))
     await until('sshd answers', async () => server.exitCode !== null || (await answers(port)))
     if (server.exitCode === null) return { server, port }
-    // Somebody else may have taken the port meanwhile.
+    // Another process may have taken the port in the meantime.
     if (tries === 3) throw new Error(`sshd did not start: ${said}`)
   }
 }
 
 /**
- * An sshd on a free port of this machine, with keys and a configuration of its own and nothing of the system's; ended
- * with the test. Answers the words in front of a command that run it there.
+ * Starts an sshd on a free port of this machine, with its own keys and configuration. Stops it after the test. Returns the words that run a
+ * command through it.
  */
 export const startSshd = async (t: Pick<TestContext, 'after'>): Promise<readonly string[]> => {
   const dir = await mkdtemp(join(tmpdir(), 'x0x-sshd-'))
   await chmod(dir, 0o700)
   for (const name of ['host', 'user']) await run(PROGRAMS.keygen, ['-q', '-t', 'ed25519', '-N', '', '-f', join(dir, name)])
   await writeFile(join(dir, 'authorized_keys'), await readFile(join(dir, 'user.pub')), { mode: 0o600 })
-  // Where its privileges are separated.
+  // sshd needs this directory for privilege separation.
   if (process.getuid?.() === 0) await mkdir('/run/sshd', { recursive: true, mode: 0o755 })
   const { server, port } = await begin(dir)
   t.after(async () => {

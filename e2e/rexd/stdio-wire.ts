@@ -48,7 +48,7 @@ export class StdioWire implements Wire {
     this.process.child.stdout.resume()
   }
 
-  /** Nobody but who started it reaches it. */
+  /** Only the process that started the server can use its streams. */
   async another(): Promise<Wire> {
     throw new Error('standard streams have one caller')
   }

@@ -9,7 +9,7 @@ import type { Peer, Session } from './peer.ts'
 import { allGone } from './processes.ts'
 import { overStdio } from './transports.ts'
 
-// What lines, pipes and signals do to a server, and that nothing of it is left.
+// Effects of lines, pipes and signals on a server. None of its processes may be left.
 
 const MiB = 1024 * 1024
 
@@ -18,14 +18,14 @@ const expectNext = async (peer: Peer, code: number): Promise<void> => {
   assert.deepEqual([id, error?.code], [null, code])
 }
 
-/** A program with a child, both of which never end by themselves; answers their pids. */
+/** A program with a child. Neither ends by itself. Returns their PIDs. */
 const family = async (session: Session, before = ''): Promise<number[]> => {
   const log = await session.shell(`${before} sleep 1000 & echo pid $!; echo pid $$; wait`, { timeout_ms: 200_000 })
   await until('both are there', () => log.pids().length === 2)
   return log.pids()
 }
 
-test('lines may come in any pieces, end in CRLF, be blank, and be no UTF-8', async (t) => {
+test('lines can arrive in pieces, end in CRLF, be blank or contain invalid UTF-8', async (t) => {
   const peer = await overStdio.open(t)
   const { stdin } = peer.process.child
   const line = '{"jsonrpc":"2.0","id":"grün 😀","method":"no.such.method"}\r\n'
@@ -48,7 +48,7 @@ test('lines may come in any pieces, end in CRLF, be blank, and be no UTF-8', asy
   assert.equal(await peer.process.exited, 0)
 })
 
-test('a line of 200 MiB is passed over without being kept, and told once', async (t) => {
+test('a line of 200 MiB is skipped in bounded memory and gets one error', async (t) => {
   const peer = await overStdio.open(t)
   await peer.failure(-32601, 'warm.up')
   const before = peer.process.memory('VmHWM')
@@ -63,7 +63,7 @@ test('a line of 200 MiB is passed over without being kept, and told once', async
   await peer.close()
 })
 
-test('a last line without an end is a line: whole it is answered, cut it is told', async (t) => {
+test('a last line without a line end is processed, and gets an error if it is incomplete', async (t) => {
   for (const [text, code] of [
     ['{"jsonrpc":"2.0","id":null,"method":"no.such.method"}', -32601],
     ['{"jsonrpc":"2.0","id":null,"meth', -32700],
@@ -77,13 +77,13 @@ test('a last line without an end is a line: whole it is answered, cut it is told
   }
 })
 
-/** Rexd has ended by itself, and everything that it ran. */
+/** Checks that rexd and all its programs have ended. */
 const assertOver = async (peer: Peer, pids: readonly number[]): Promise<void> => {
   await until('rexd has ended', () => !peer.process.running, 15_000)
   await allGone(pids)
 }
 
-test('when nobody reads the output any more everything is ended, with the input still open', async (t) => {
+test('if the client stops reading the output, all programs and the server end, even with open input', async (t) => {
   const peer = await overStdio.open(t)
   const session = await peer.session()
   const pids = await family(session)
@@ -118,15 +118,14 @@ const stopped = async (t: TestContext, signal: NodeJS.Signals, before: string): 
   )
 }
 
-// Most of their time is the five seconds that a program has to end.
-describe('the end of a server is the end of what it runs', { concurrency: 4 }, () => {
+// Most of the time is the five seconds that a program has to end.
+describe('the end of a server ends its programs', { concurrency: 4 }, () => {
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const)
-    test(`${signal} ends every program, tells how, and is the status`, async (t) => stopped(t, signal, ''))
+    test(`${signal} ends every program and reports each end, and the exit status shows the signal`, async (t) => stopped(t, signal, ''))
 
-  test('a program that does not end when asked is killed, and does not outlive the server', async (t) =>
-    stopped(t, 'SIGTERM', "trap '' TERM;"))
+  test('a program that ignores SIGTERM is killed and does not outlive the server', async (t) => stopped(t, 'SIGTERM', "trap '' TERM;"))
 
-  test('a caller that is gone takes its programs along, whatever it was waiting for', async (t) => {
+  test('if the client is gone, its programs end, even while it waits for one', async (t) => {
     for (const waits of [false, true]) {
       const peer = await overStdio.open(t)
       const session = await peer.session()
@@ -144,7 +143,7 @@ describe('the end of a server is the end of what it runs', { concurrency: 4 }, (
   })
 })
 
-test('a line about a file that is named as the journal is does not get into it', async (t) => {
+test('a file name that looks like a journal line cannot add a line to the journal', async (t) => {
   const peer = await overStdio.open(t)
   const session = await peer.session()
   const name = 'a\n{"event":"forged"}\r\u001b[2J'

@@ -12,7 +12,7 @@ import type { Params, Peer, Result } from './peer.ts'
 import type { ConfigOptions } from './server.ts'
 import { overStdio } from './transports.ts'
 
-// Files of a session for another agent: that agent's ACL decides, and the files have the methods and errors of local ones.
+// Files in a session for another agent. The ACL of that agent decides. Methods and errors are those of local files.
 
 const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url))
 const TARGETS: ConfigOptions = { security: ['allow_targets = ["bob"]'] }
@@ -71,7 +71,7 @@ const there = async (t: TestContext, options = TARGETS): Promise<There> => {
   }
 }
 
-test('a session for another agent writes, reads, lists, finds and edits files there', async (t) => {
+test('a session for another agent writes, reads, lists, finds and edits files on that agent', async (t) => {
   const { call, peer, session_id } = await there(t)
   const path = join(open, 'notes/a.txt')
   const made = await call('fs.write', { path, content: 'one\ntwo\n', mode: 'create', mkdir_parents: true })
@@ -114,7 +114,7 @@ test('a session for another agent writes, reads, lists, finds and edits files th
   await peer.close()
 })
 
-test('a change is refused if the file is not the expected one, and then nothing changes', async (t) => {
+test('a change is refused without effect if the file is not the expected one', async (t) => {
   const { call, refusal, peer } = await there(t)
   const path = join(open, 'expected')
   await writeFile(path, 'first')
@@ -129,7 +129,7 @@ test('a change is refused if the file is not the expected one, and then nothing 
   assert.deepEqual((await refusal('fs.edit', { path, old_string: 'none', new_string: 'x' })).slice(0, 2), ['conflict', 'no_match'])
   const missing = join(open, 'missing/deep')
   assert.equal((await refusal('fs.write', { path: missing, content: 'x' }))[0], 'file_not_found')
-  // The second is a field that a client's template did not fill.
+  // The second value is a template field that the client did not fill in.
   for (const expected_mtime of [mtime_ms, 'undefined'])
     assert.equal((await refusal('fs.write', { path: missing, content: 'x', expected_mtime }))[1], 'changed')
   assert.equal(await readFile(path, 'utf8'), 'second')
@@ -143,11 +143,11 @@ test('a change is refused if the file is not the expected one, and then nothing 
   await peer.close()
 })
 
-test('a patch of which a later file fails undoes the earlier ones', async (t) => {
+test('if a later file of a patch fails, the earlier changes are undone', async (t) => {
   const { refusal, peer } = await there(t)
   const first = join(tight, 'p1')
   await writeFile(first, 'one\n')
-  // Each file fits the limit, and both together do not.
+  // Each file fits the limit, but both together do not.
   const long = `+${'y'.repeat(9_998)}`
   const patch = `*** Begin Patch\n*** Update File: ${first}\n@@\n-one\n+ONE\n*** Add File: ${join(tight, 'p2')}\n${long}\n*** End Patch`
   const [code, , message] = await refusal('fs.patch', { patch_text: patch })
@@ -156,7 +156,7 @@ test('a patch of which a later file fails undoes the earlier ones', async (t) =>
   await peer.close()
 })
 
-test('the ACL of that agent refuses other paths, links that lead out, and changes below a root for reading', async (t) => {
+test('the ACL of the target refuses other paths, links to outside, and changes below a read-only root', async (t) => {
   const { call, refusal, peer } = await there(t)
   await writeFile(join(readOnly, 'file'), 'text')
   await symlink('/etc', join(open, 'etc'))
@@ -179,7 +179,7 @@ test('the ACL of that agent refuses other paths, links that lead out, and change
   await peer.close()
 })
 
-test('a server that may not write, or has no files, gives its sessions for other agents no more', async (t) => {
+test('a server without write permission gives none to its sessions for other agents', async (t) => {
   const { call, refusal, peer } = await there(t, { security: ['allow_targets = ["bob"]', 'allow_write = false'] })
   await writeFile(join(open, 'kept'), 'kept')
   assert.equal((await call('fs.read', { path: join(open, 'kept') }))['content'], 'kept')
@@ -188,7 +188,7 @@ test('a server that may not write, or has no files, gives its sessions for other
   await peer.close()
 })
 
-test('the TypeScript client copies a file of several messages there and back', async (t) => {
+test('the SDK copies a large file to another agent and back', async (t) => {
   const { peer } = await there(t)
   const command = [process.execPath, REXD, '--stdio', '--config', peer.home.configFile]
   const client = await connect({ transport: stdio({ command, env: { ...process.env, X0X_DATA_DIR: alice.dir } }) })
@@ -204,7 +204,7 @@ test('the TypeScript client copies a file of several messages there and back', a
   await peer.close()
 })
 
-test('a call waits for the approval of each file, and is denied without one', async (t) => {
+test('each file waits for its approval, and is denied without an approver', async (t) => {
   const { call, refusal } = await there(t)
   const path = join(asked, 'a.txt')
   const denied = await refusal('fs.write', { path, content: 'one' })

@@ -13,7 +13,7 @@ import type { ProcessLog } from './process-log.ts'
 import { Home, type ConfigOptions } from './server.ts'
 import { overStdio } from './transports.ts'
 
-// Terminals of a session for another agent: runs of the mesh on a terminal, which that agent's ACL permits or denies.
+// Terminals in a session for another agent. They are runs of the mesh on a terminal, which the ACL of that agent permits or denies.
 
 const MIB = 1024 * 1024
 const PASTE = 3 * MIB
@@ -76,7 +76,7 @@ class Client {
     return { pty_id: String(pty_id), log: this.peer.log(process_id) }
   }
 
-  /** Types all, as fast as it is taken. Returns how often less was taken than given. */
+  /** Types all data as fast as it is accepted. Returns the number of incomplete writes. */
   async type({ pty_id }: Opened, data: Uint8Array): Promise<number> {
     let short = 0
     for (let at = 0; at < data.length;) {
@@ -98,7 +98,7 @@ class Client {
   }
 }
 
-test('a terminal of another agent is typed into, resized, and ends with the exit status of its program', async (t) => {
+test('a terminal of another agent accepts input and resizes, and returns the exit status of its program', async (t) => {
   const client = await Client.open(t, alice)
   const shell = await client.terminal(['sh'], { cols: 91, rows: 33 })
   await client.type(shell, Buffer.from('stty size; echo $TERM\n'))
@@ -106,7 +106,7 @@ test('a terminal of another agent is typed into, resized, and ends with the exit
   assert.deepEqual(await client.call('pty.resize', { pty_id: shell.pty_id, cols: 40, rows: 12 }), { ok: true })
   await client.type(shell, Buffer.from('sleep 0.1; stty size\n'))
   await client.shows(shell, '12 40\r\n')
-  // REXD knows larger terminals than the mesh.
+  // REXD allows larger terminals than the mesh.
   await client.call('pty.resize', { pty_id: shell.pty_id, cols: 65_535, rows: 65_535 })
   await client.type(shell, Buffer.from('sleep 0.1; stty size\n'))
   await client.shows(shell, '1000 1000\r\n')
@@ -120,7 +120,7 @@ test('a terminal of another agent is typed into, resized, and ends with the exit
   await client.peer.close()
 })
 
-test('the configuration must grant pty, and the ACL of the target must say terminal = true', async (t) => {
+test('a terminal needs pty in the configuration and terminal = true in the ACL of the target', async (t) => {
   const ungranted = await Client.open(t, alice, { security: ['allow_targets = ["bob"]'] })
   const missing = await ungranted.peer.failure(-32_007, 'pty.open', { session_id: ungranted.session_id, argv: ['sh'] })
   assert.equal(missing.data['capability'], 'pty')
@@ -130,13 +130,13 @@ test('the configuration must grant pty, and the ACL of the target must say termi
   const { session_id, peer } = client
   const denied = await peer.failure(-32_001, 'pty.open', { session_id, argv: ['tty'] })
   assert.deepEqual([denied.data['reason'], denied.data['target']], ['terminal_not_allowed', 'bob'])
-  // Over the same link, the command runs without a terminal, and another one on a terminal.
+  // Over the same link, the command runs without a terminal, and another command runs on a terminal.
   const plain = await client.call('exec.start', { argv: ['tty'] })
   assert.equal((await peer.log(plain['process_id']).exit)['exit_code'], 1)
   const shell = await client.terminal(['sh'])
   await client.type(shell, Buffer.from('exit 7\n'))
   assert.equal((await shell.log.exit)['exit_code'], 7)
-  // A session without pty asks bob nothing.
+  // A session without pty sends no request to bob.
   const asked = async (): Promise<number> => (await bob.journal()).filter(({ argv }) => String(argv) === 'sh').length
   const before = await asked()
   const narrow = await peer.call('session.open', { client_name: 'test', target: 'bob', requested_capabilities: ['exec'] })
@@ -154,7 +154,7 @@ test('the configuration must grant pty, and the ACL of the target must say termi
   await peer.close()
 })
 
-test('the answer says that the target records the command and that its operators may look on', async (t) => {
+test('the answer says that the target records the command and that its operators may watch', async (t) => {
   const client = await Client.open(t, alice)
   const both = ['session_recorded', 'session_watchable']
   assert.deepEqual((await client.call('pty.open', { argv: ['bash'] }))['notices'], both)
@@ -163,7 +163,7 @@ test('the answer says that the target records the command and that its operators
   await client.peer.close()
 })
 
-test('a paste waits for the program in bounded memory and arrives whole', async (t) => {
+test('a large paste waits for the program and arrives unchanged', async (t) => {
   const client = await Client.open(t, alice)
   const terminal = await client.terminal([programs.takes])
   await client.shows(terminal, 'ready')
@@ -175,7 +175,7 @@ test('a paste waits for the program in bounded memory and arrives whole', async 
   await client.peer.close()
 })
 
-test('a program that does not read gets no more than the buffers hold, and pty.close hangs it up', async (t) => {
+test('a program that does not read gets only what the buffers hold, and pty.close sends it SIGHUP', async (t) => {
   const client = await Client.open(t, alice)
   const terminal = await client.terminal([programs.ignores])
   await client.shows(terminal, 'ready')
@@ -186,7 +186,7 @@ test('a program that does not read gets no more than the buffers hold, and pty.c
     taken += accepted
   }
   assert.ok(taken <= 4 * MIB, `${taken} bytes were taken`)
-  // None of these waits for the program, and they leave one size.
+  // None of these calls waits for the program, and only the last size stays.
   for (let time = 0; time < 1_000; time++) await client.call('pty.resize', { pty_id: terminal.pty_id, cols: 80, rows: 1 + (time % 50) })
   assert.deepEqual(await client.call('pty.close', { pty_id: terminal.pty_id }), { ok: true })
   assert.equal((await terminal.log.exit)['signal'], 'SIGHUP')
@@ -214,7 +214,7 @@ test('pty.close, the end of the session and the end of the client hang up the pr
   await until('nothing runs on bob', async () => (await bob.diagnostics()).active_sessions === 0)
 })
 
-test('what is typed over a path that is cut again and again arrives once', async (t) => {
+test('input over a path that is cut repeatedly arrives once', async (t) => {
   const stage = await proxiedPair(t, (port) => new CuttableProxy(port))
   await acquaint(stage, [['cat']], '', true)
   const client = await Client.open(t, stage.alice)
@@ -236,7 +236,7 @@ test('what is typed over a path that is cut again and again arrives once', async
   await client.peer.close()
 })
 
-test('the library opens a terminal of another agent, types raw bytes and gets raw bytes', async (t) => {
+test('the SDK opens a terminal of another agent and transfers raw bytes in both directions', async (t) => {
   const home = await Home.create()
   t.after(async () => home.remove())
   await home.configure(CONFIG)
@@ -247,7 +247,7 @@ test('the library opens a terminal of another agent, types raw bytes and gets ra
   const terminal = await session.openTerminal(['sh'], { cols: 80, rows: 24 })
   const shows = watching(terminal)
   await terminal.write("stty raw -echo; printf '\\033]0;title\\007'; printf ready; head -c 3 | od -An -tx1; exit 4\n")
-  // The client is a program, so no sequence is filtered.
+  // The client is a program, so escape sequences are not filtered.
   await shows(new RegExp(`${ESC}\\]0;title${BEL}ready`))
   await terminal.write(new Uint8Array([0, 0xff, 0x1b]))
   await shows(/00 ff 1b/)

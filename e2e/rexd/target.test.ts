@@ -14,9 +14,9 @@ import type { Params, Peer, Reply, Result } from './peer.ts'
 import type { ConfigOptions } from './server.ts'
 import { overStdio } from './transports.ts'
 
-// A session for another agent: its commands are runs of the mesh, which that agent's ACL permits or denies.
+// Sessions for another agent. Their commands are runs of the mesh, which the ACL of that agent permits or denies.
 
-/** Of these bob's human is asked. */
+/** A command that needs the approval of bob's approver. */
 const ASKED = ['echo', 'asked']
 const FOLLOW = ['tail', '-n', '3', '-f', '/etc/passwd']
 const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url))
@@ -37,7 +37,7 @@ const TARGETS: ConfigOptions = {
   security: ['allow_targets = ["bob", "nobody"]', 'allow_shell = true', 'allow_pty = true', 'allow_env = ["CI"]'],
 }
 
-/** A server beside alice's daemon. */
+/** A server next to the daemon of alice. */
 const beside = async (t: Parameters<typeof overStdio.open>[0], options: ConfigOptions = TARGETS): Promise<Peer> =>
   overStdio.open(t, options, { X0X_DATA_DIR: alice.dir })
 
@@ -47,7 +47,7 @@ const openFor = async (peer: Peer, target: string, params: Params = {}): Promise
 const sessionFor = async (peer: Peer, target = 'bob', params: Params = {}): Promise<string> =>
   String((await openFor(peer, target, params))['session_id'])
 
-/** Starts it, and waits for its end. */
+/** Starts a command and waits for its end. */
 const run = async (peer: Peer, session_id: string, argv: readonly string[], params: Params = {}) => {
   const started = await peer.call('exec.start', { session_id, argv, ...params })
   assert.deepEqual(Object.keys(started).toSorted(), ['max_output_bytes', 'process_id', 'started_at', 'timeout_ms'])
@@ -57,7 +57,7 @@ const run = async (peer: Peer, session_id: string, argv: readonly string[], para
   return { log, process_id, status: await peer.call('exec.wait', { session_id, process_id }) }
 }
 
-test('a command of a session for another agent runs there, with its stdin, output and exit code', async (t) => {
+test('a command in a session for another agent runs on that agent, with its stdin, output and exit code', async (t) => {
   const peer = await beside(t)
   const opened = await openFor(peer, 'bob')
   assert.deepEqual(
@@ -79,7 +79,7 @@ test('a command of a session for another agent runs there, with its stdin, outpu
   await peer.close()
 })
 
-test('rexd exec runs a command there, with its stdin', async (t) => {
+test('rexd exec runs a command on another agent with its stdin', async (t) => {
   const peer = await beside(t)
   const stdin = 'x'.repeat(100_000)
   const env = { ...process.env, X0X_DATA_DIR: alice.dir }
@@ -89,7 +89,7 @@ test('rexd exec runs a command there, with its stdin', async (t) => {
   await peer.close()
 })
 
-test('what the ACL there does not list is denied with its reason, in the journals of both', async (t) => {
+test('a command that the ACL of the target does not list is denied and logged on both sides', async (t) => {
   const peer = await beside(t)
   const session_id = await sessionFor(peer)
   const { data } = await peer.failure(-32_001, 'exec.start', { session_id, argv: ['cat', '/etc/shadow'] })
@@ -107,7 +107,7 @@ test('what the ACL there does not list is denied with its reason, in the journal
   assert.deepEqual(await readdir(localMarksOf(peer.home.journalFile)), [])
 })
 
-test('whoever asks to be told hears once that its command waits for a human over there, and exec.kill takes the question back', async (t) => {
+test('with tell_waiting a client learns once that its command waits for a remote approver, and exec.kill withdraws it', async (t) => {
   const peer = await beside(t)
   const human = await WatchingHuman.at(bob)
   const session_id = await sessionFor(peer)
@@ -144,12 +144,12 @@ test('whoever asks to be told hears once that its command waits for a human over
   await peer.close()
 })
 
-test('what waits for another agent holds no place of other calls, and no room of other batches', async (t) => {
+test('calls that wait for another agent block neither other calls nor other batches', async (t) => {
   const peer = await beside(t, { ...TARGETS, limits: ['max_processes_per_session = 40'] })
   const session_id = await sessionFor(peer)
   const here = String((await peer.call('session.open', { client_name: 'test' }))['session_id'])
   await writeFile(join(peer.home.root, 'large'), 'x'.repeat(100_000))
-  // Bob answers nobody.
+  // Bob is stopped and answers no request.
   process.kill(bob.pid, 'SIGSTOP')
   let answered = 0
   const started = Array.from({ length: MAX_RPC_PENDING }, async () => {
@@ -172,7 +172,7 @@ test('what waits for another agent holds no place of other calls, and no room of
   await peer.close()
 })
 
-test('what the mesh does not carry is refused before anybody is asked', async (t) => {
+test('options that the mesh does not support are refused without a request to the target', async (t) => {
   const peer = await beside(t)
   const session_id = await sessionFor(peer)
   const before = (await bob.diagnostics()).totals['requests_received']
@@ -192,7 +192,7 @@ test('what the mesh does not carry is refused before anybody is asked', async (t
   await peer.close()
 })
 
-test('a command there is ended by exec.kill, by its time, by the end of its session, and by that of its caller', async (t) => {
+test('a remote command is ended by exec.kill, its timeout, the end of its session and the end of its client', async (t) => {
   const peer = await beside(t)
   const session_id = await sessionFor(peer)
   const begin = async (session: string, params: Params = {}): Promise<string> => {

@@ -7,7 +7,7 @@ import type { RexdSession } from '../../src/sdk/session.ts'
 import { watching } from '../../test/support/terminal-text.ts'
 import { startRexd } from './server.ts'
 
-// Terminals over standard input and output, by way of the client library.
+// Terminals over stdio, used with the SDK.
 
 const GRANTED = { security: ['allow_shell = true', 'allow_pty = true'], limits: ['max_output_bytes = 10000000'] }
 const MAX_SHOWN = 10_000_000
@@ -17,7 +17,7 @@ interface Caller {
   readonly session: RexdSession
 }
 
-/** A caller with one session. */
+/** A client with one session. */
 const caller = async (t: TestContext, options: Parameters<typeof startRexd>[1] = GRANTED): Promise<Caller> => {
   const { child } = await startRexd(t, options)
   const client = await connect({ transport: streams(child.stdout, child.stdin) })
@@ -25,7 +25,7 @@ const caller = async (t: TestContext, options: Parameters<typeof startRexd>[1] =
   return { client, session: await client.open({ clientName: 'test' }) }
 }
 
-test('no program inherits the open end of a terminal that is not its own', async (t) => {
+test('a program does not inherit the controlling side of other terminals', async (t) => {
   const { session } = await caller(t)
   const first = await session.openTerminal(['/bin/sh'])
   await watching(first)(/[#$] $/)
@@ -37,7 +37,7 @@ test('no program inherits the open end of a terminal that is not its own', async
   await first.close()
 })
 
-test('a terminal ends with its caller', async (t) => {
+test('a terminal and its server end with the client', async (t) => {
   const rexd = await startRexd(t, GRANTED)
   const line = (id: number, method: string, params: object): string => `${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`
   rexd.child.stdin.write(line(1, 'session.open', { client_name: 'test' }))

@@ -7,7 +7,7 @@ import { startRexd, startWebRexd, type ConfigOptions } from './server.ts'
 import { StdioWire } from './stdio-wire.ts'
 import { WebSocketWire } from './websocket-wire.ts'
 
-/** One way to reach a server. Rows of the conformance table run over each. */
+/** One way to connect to a server. The requirements run over each. */
 export interface Transport {
   readonly name: TransportName
   open(t: Pick<TestContext, 'after'>, config?: ConfigOptions, env?: Readonly<Record<string, string>>): Promise<Peer>

@@ -19,8 +19,8 @@ import {
 } from '../../test/support/rexd-output.ts'
 import { gone, pidIn, startRexd, type RexdServer } from '../../test/support/rexd-server.ts'
 
-// `rexd --http` as it is installed: what is written comes to whoever asks, and everything ends with it. Who is heard,
-// and what is no message, is in test/doors/rpc/web-*.test.ts.
+// `rexd --http` as installed: clients get all output, and all programs end with the server. Authentication and invalid messages are tested
+// in `test/doors/rpc/web-*.test.ts`.
 
 const TIMEOUT = { timeout: 60_000 }
 const MIB = 1024 * 1024
@@ -34,7 +34,7 @@ const heldUntilAsked = async (t: TestContext, looked: boolean): Promise<void> =>
   if (looked) await post(server, 'session.events', { session_id, cursor: 0 })
   const { process_id } = await post(server, 'exec.start', { session_id, ...numbers() })
   const written = await writtenWhenHeld(await numbersPid(server))
-  // 4 MiB of events are kept: of output a little less, the more the smaller its pieces were.
+  // The server keeps 4 MiB of events. They hold somewhat less output, depending on the size of its pieces.
   assert.ok(written >= 3 * MIB && written < expected.length, `${written} bytes were written before anybody asked`)
   const { events, gaps } = await pollToExit(server, session_id, 0)
   assert.deepEqual(gaps, [])
@@ -44,7 +44,7 @@ const heldUntilAsked = async (t: TestContext, looked: boolean): Promise<void> =>
   assert.equal((await post(server, 'exec.wait', { session_id, process_id })).exit_code, 0)
 }
 
-/** Opens a session that can be come back to and starts the numbers in it. */
+/** Opens a session that can be resumed, and starts a program that prints numbers. */
 const started = async (t: TestContext, server: RexdServer) => {
   const caller = await connect(t, server, { perMessageDeflate: false })
   const { session_id, resume_token } = await caller.call('session.open', { client_name: 'a', resumable: true })
@@ -98,7 +98,7 @@ const slowReader = async (t: TestContext): Promise<void> => {
   for (const caller of callers) assertWhole(outputOf(caller.events))
 }
 
-/** Programs in a session of each kind, and the pids of all that the server has started. */
+/** Starts programs in a session of each kind. Returns the PIDs of all processes of the server. */
 const withPrograms = async (t: TestContext, server: RexdServer): Promise<number[]> => {
   const caller = await connect(t, server)
   const own = await caller.call('session.open', { client_name: 'a' })
@@ -134,26 +134,26 @@ const endedBy = async (t: TestContext, signal: NodeJS.Signals, ended: readonly u
   assert.ok(await portIsFree(server))
 }
 
-// Most of their time is looking that nothing moves.
+// Most of the time is spent checking that a held program writes no more.
 describe('rexd --http', { concurrency: 3 }, () => {
   for (const looked of [false, true])
     test(
-      `a program is held while ${looked ? 'a caller who has looked at events' : 'nobody'} asks for its output, and all of it comes by asking`,
+      `a program is held until a client${looked ? ' that has polled events' : ''} asks for its output, and all of it arrives`,
       TIMEOUT,
       async (t) => heldUntilAsked(t, looked),
     )
   for (const [how, paused] of [
     ['reads', false],
-    ['has long been behind', true],
+    ['has read nothing for long', true],
   ] as const)
-    test(`a connection that breaks while it ${how} loses nothing: whoever comes back hears each event once`, TIMEOUT, async (t) =>
+    test(`if a connection breaks while its client ${how}, the next connection gets each remaining event once`, TIMEOUT, async (t) =>
       breaks(t, paused),
     )
-  test('a caller who reads slowly holds the program, not the memory of the server, and loses nothing', TIMEOUT, slowReader)
+  test('a client that reads slowly holds its program, and memory of the server stays bounded', TIMEOUT, slowReader)
   for (const [signal, ended] of [
     ['SIGTERM', [143, null]],
     ['SIGINT', [130, null]],
     ['SIGKILL', [null, 'SIGKILL']],
   ] as const)
-    test(`${signal} ends every program, and leaves no process and no port`, TIMEOUT, async (t) => endedBy(t, signal, ended))
+    test(`${signal} ends every program and frees the port`, TIMEOUT, async (t) => endedBy(t, signal, ended))
 })

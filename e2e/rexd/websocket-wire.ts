@@ -5,13 +5,13 @@ import { WebSocket } from 'ws'
 import type { Home, RexdProcess, WebRexd } from './server.ts'
 import type { Wire } from './wire.ts'
 
-/** Texts on a WebSocket, as they are: of what is compressed a connection holds too much to be ever full. */
+/** Uncompressed texts on a WebSocket. With compression, a connection would buffer too much to ever become full. */
 export class WebSocketWire implements Wire {
   readonly name = 'websocket'
   readonly closed: Promise<string>
   readonly #server: WebRexd
   readonly #socket: WebSocket
-  /** The server ends with it. */
+  /** Whether the server ends with this client. */
   readonly #alone: boolean
 
   private constructor(components: { server: WebRexd; socket: WebSocket }, init: { alone: boolean }) {

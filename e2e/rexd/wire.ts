@@ -1,22 +1,22 @@
 import type { Home, RexdProcess } from './server.ts'
 
-/** What carries messages to a server and back, whatever it is. */
+/** Carries messages to a server and back over any transport. */
 export interface Wire {
-  /** Of its transport. */
+  /** Name of the transport. */
   readonly name: string
   readonly home: Home
-  /** The server, to be looked at and signalled. */
+  /** The server process. */
   readonly process: RexdProcess
-  /** One message, or what only claims to be one. */
+  /** Sends one message, valid or not. */
   send(message: string | Uint8Array): void
-  /** Called with each message that comes; once, before anything is sent. */
+  /** Registers the handler of received messages. Called once, before the first message is sent. */
   listen(listener: (text: string) => void): void
   pause(): void
   resume(): void
-  /** Resolves, with how it was, when nothing more comes. */
+  /** Resolves with the reason when no more messages can arrive. */
   readonly closed: Promise<string>
-  /** Another connection to the same server. */
+  /** Opens another connection to the same server. */
   another(): Promise<Wire>
-  /** Leaves; resolves when the server has seen it. */
+  /** Leaves. Resolves when the server has noticed. */
   leave(): Promise<void>
 }
