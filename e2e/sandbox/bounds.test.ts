@@ -12,7 +12,7 @@ import { needsPerl } from '../../test/support/perl-programs.ts'
 import { silent } from '../../test/support/processes.ts'
 import { cellsOf, household, needsSandbox, runSandboxed, startSandboxed, titled } from '../../test/support/sandboxed.ts'
 
-// What a run in a sandbox may use of its host: what it was given, or it does not begin.
+// Limits of a run in a sandbox. If a required limit cannot be enforced, the run does not start.
 
 const MIB = 1024 * 1024
 const CHECK = fileURLToPath(new URL('../../test/support/sandbox-check.ts', import.meta.url))
@@ -23,7 +23,7 @@ const needsAll = (...skips: readonly (boolean | string | undefined)[]) => ({
 const needsMemory = needsAll(needsSandbox.skip, needsPerl.skip, needs.memory.skip)
 const needsPids = needsAll(needsSandbox.skip, needsPerl.skip, needs.pids.skip)
 
-test(titled('what takes more memory than its sandbox may is killed, and what takes less is not'), needsMemory, async (t) => {
+test(titled('a run that exceeds the memory limit of its sandbox is killed, and a run below it is not'), needsMemory, async (t) => {
   const house = await household(t)
   const trees = await cellsOf(t, 'group')
   const run = async (text: string) => runSandboxed(t, house, ['sh', '-c', text], { trees, settings: { max_memory_bytes: 48 * MIB } })
@@ -35,7 +35,7 @@ test(titled('what takes more memory than its sandbox may is killed, and what tak
   const ways = {
     'of one process': fill(80),
     'of many together': `perl -e '${together}'`,
-    'of places in memory': `head -c ${32 * MIB} /dev/zero > /tmp/a && head -c ${32 * MIB} /dev/zero > /dev/shm/b && echo ends`,
+    'of files in memory': `head -c ${32 * MIB} /dev/zero > /tmp/a && head -c ${32 * MIB} /dev/zero > /dev/shm/b && echo ends`,
   }
   for (const [name, text] of Object.entries(ways)) {
     const { stdout, end } = await run(text)
@@ -44,7 +44,7 @@ test(titled('what takes more memory than its sandbox may is killed, and what tak
   }
 })
 
-test(titled('a fork bomb has as many processes as its sandbox may, and the host goes on'), needsPids, async (t) => {
+test(titled('a fork bomb stays within the process limit of its sandbox'), needsPids, async (t) => {
   const house = await household(t)
   const program =
     'my $n = 0; for (1..500) { my $p = fork(); last unless defined $p; if (!$p) { sleep 1000 } $n++ } print "$n\\n"; kill 9, -1'
@@ -53,7 +53,7 @@ test(titled('a fork bomb has as many processes as its sandbox may, and the host 
 })
 
 test(
-  titled('a bound that is asked for and cannot be had: nothing runs, and the message says which; unasked it runs'),
+  titled('if a configured limit cannot be enforced, no command runs and the message names it; without limits it runs'),
   needsSandbox,
   async (t) => {
     const house = await household(t)
@@ -72,21 +72,21 @@ test(
   },
 )
 
-/** What a check says of sandboxes with these settings. */
+/** Findings of the configuration check for sandboxes with these settings. */
 const found = async (settings: readonly Partial<SandboxSettings>[], through: readonly string[] = []): Promise<string[]> => {
   const [file, ...args] = [...through, process.execPath, CHECK, JSON.stringify(settings)]
   const { stdout } = await promisify(execFile)(file, args)
   return (JSON.parse(stdout) as readonly { readonly text: string }[]).map(({ text }) => text)
 }
 
-test(titled('a check says what is bounded'), needsMemory, async () => {
+test(titled('the configuration check reports the limits of a sandbox'), needsMemory, async () => {
   const [bounded = '', unasked = ''] = await found([{ max_memory_bytes: 64 * MIB, max_processes: 64 }, {}])
   assert.match(bounded, /works; at most 67108864 bytes of memory; at most 64 processes$/)
   assert.match(unasked, /its memory is not limited \(max_memory_bytes\); at most 1024 processes$/)
 })
 
 test(
-  titled('where control groups are not there a check says so: of a bound that is asked for that nothing runs'),
+  titled('without control groups, the configuration check reports that a run with a memory limit is refused'),
   needsAll(needsSandbox.skip, isRoot ? false : 'needs root'),
   async () => {
     const hidden = ['unshare', '-m', 'sh', '-c', 'umount -R -l /sys/fs/cgroup 2>/dev/null; exec "$@"', 'sh']

@@ -11,14 +11,14 @@ import { PROCESS_ROWS } from './processes-rows.ts'
 import type { FormName } from './row.ts'
 import { TERMINAL_ROWS } from './terminals-rows.ts'
 
-// What a run in a sandbox can do beyond it: nothing, whether this host or an image of a container gives it its programs.
+// Attempts of a run to act outside its sandbox. The programs in the sandbox come from this host or from a container image.
 
 const ROWS = [...FILE_ROWS, ...IDENTITY_ROWS, ...NETWORK_ROWS, ...PROCESS_ROWS, ...TERMINAL_ROWS]
 const NO_PERL = 'skip' in needsPerl ? needsPerl.skip : null
 const FORMS: Readonly<Record<FormName, string | null>> = { host: noSandbox ?? NO_PERL, image: noPodman ?? NO_PERL }
 
 for (const name of ['host', 'image'] as const)
-  // Most of the time of a row is waiting.
+  // Most tests mainly wait.
   describe(`with the programs of the ${name}`, { concurrency: 3 }, () => {
     let form: SandboxForm | null = null
     const ends: (() => Promise<void>)[] = []

@@ -8,7 +8,7 @@ import { isRoot } from '../../test/support/containment.ts'
 import { runSandboxed, type Household } from '../../test/support/sandboxed.ts'
 import { row, type Row } from './row.ts'
 
-// What a run in a sandbox sees and changes of the files of its host: its own directory.
+// Files of the host that a sandboxed run can see and change. This is only its own directory.
 
 const SECRET = 'a key that nobody is to see'
 
@@ -21,13 +21,13 @@ const withSecrets = async (house: Household): Promise<readonly string[]> => {
 const sh = (text: string): string[] => ['sh', '-c', text]
 
 export const FILE_ROWS: readonly Row[] = [
-  row('the directory of the run is written at its own path, and what is written stays', async (t, house) => {
+  row('a run writes to its directory at the original path, and the files stay', async (t, house) => {
     const { stdout, end } = await runSandboxed(t, house, sh('pwd -P; echo made > file; mkdir -p a/b; echo deep > a/b/c; cat a/b/c'))
     assert.deepEqual([stdout, end.code], [`${house.project}\ndeep\n`, 0])
     assert.equal(await readFile(join(house.project, 'file'), 'utf8'), 'made\n')
   }),
 
-  row('nothing of the home is there: neither secrets nor other files, by any path', async (t, house) => {
+  row('a run cannot read secrets or other files of the home directory by any path', async (t, house) => {
     const secrets = await withSecrets(house)
     const ways = secrets.flatMap((path) => [
       path,
@@ -43,7 +43,7 @@ export const FILE_ROWS: readonly Row[] = [
     assert.equal(stdout, 'project\n')
   }),
 
-  row('nothing outside of the directory can be written, made or taken away', async (t, house) => {
+  row('a run cannot write, create or remove anything outside its directory', async (t, house) => {
     const beside = join(house.home, 'beside')
     await mkdir(beside)
     const places = ['/', '/usr', '/usr/bin', '/etc', '/etc/passwd', '/bin', '/dev', '/run', '/var', '/proc/sys/kernel/hostname']
@@ -65,7 +65,7 @@ export const FILE_ROWS: readonly Row[] = [
     assert.deepEqual([existsSync(beside), existsSync(join(beside, 'file'))], [true, false])
   }),
 
-  row('links of the directory that lead out lead to nothing, and none can be made of what is outside', async (t, house) => {
+  row('links in the directory that point outside lead to no file, and a run cannot link to files outside', async (t, house) => {
     const [ssh = ''] = await withSecrets(house)
     await symlink(ssh, join(house.project, 'out'))
     await symlink('../.x0x', join(house.project, 'ours'))
@@ -80,14 +80,14 @@ export const FILE_ROWS: readonly Row[] = [
     assert.equal(await readFile(ssh, 'utf8'), SECRET)
   }),
 
-  row('a file that no other name of the host shows is the only way in: a hard link that was there before', async (t, house) => {
+  row('a run can read an outside file only through a hard link that already exists in its directory', async (t, house) => {
     const [ssh = ''] = await withSecrets(house)
     await link(ssh, join(house.project, 'mine'))
-    // Whoever made that link gave it away; the sandbox shows the directory as it is.
+    // The owner of the file created that link. The sandbox shows the directory as it is.
     assert.equal((await runSandboxed(t, house, ['cat', 'mine'])).stdout, SECRET)
   }),
 
-  row('a cut of the system’s settings is there, and no secret of it', async (t, house) => {
+  row("a run sees some system settings and none of the system's secrets", async (t, house) => {
     const { stdout, stderr } = await runSandboxed(
       t,
       house,
@@ -99,7 +99,7 @@ export const FILE_ROWS: readonly Row[] = [
     assert.equal(stderr.match(/No such file/g)?.length, 12, stderr)
   }),
 
-  row('no device can be made or reached, and no block device is there', async (t, house) => {
+  row('a run cannot create a device, and the sandbox contains no block device', async (t, house) => {
     const make = 'mknod disk b 8 0 2>&1; mknod mem c 1 1 2>&1; mknod /tmp/tty c 5 0 2>&1; ls /dev'
     const { stdout } = await runSandboxed(t, house, sh(make))
     assert.equal(stdout.match(/Operation not permitted/g)?.length, 3, stdout)
@@ -123,7 +123,7 @@ export const FILE_ROWS: readonly Row[] = [
   }),
 
   row(
-    'a device that lies in the directory cannot be opened',
+    'a run cannot open a device file in its directory',
     async (t, house) => {
       execFileSync('mknod', [join(house.project, 'zero'), 'c', '1', '5'])
       const { stdout } = await runSandboxed(t, house, sh('head -c 1 zero 2>&1'))
@@ -132,7 +132,7 @@ export const FILE_ROWS: readonly Row[] = [
     { skip: isRoot ? null : 'needs root' },
   ),
 
-  row('no file of the directory comes to carry the rights of its owner', async (t, house) => {
+  row('a run cannot create setuid or setgid files in its directory', async (t, house) => {
     await writeFile(join(house.project, 'tool'), '#!/bin/sh\n')
     await chmod(join(house.project, 'tool'), 0o755)
     const program = `
@@ -147,7 +147,7 @@ export const FILE_ROWS: readonly Row[] = [
     for (const name of ['tool', 'plain']) assert.equal((await stat(join(house.project, name))).mode & 0o6000, 0)
   }),
 
-  row('what is kept in memory of a sandbox is bounded, and gone with it', async (t, house) => {
+  row('temporary files of a sandbox have a size limit and disappear with it', async (t, house) => {
     const first = await runSandboxed(t, house, sh('echo x > /tmp/left; echo x > /dev/shm/left; df -k /tmp | tail -n 1'))
     assert.match(first.stdout, /^tmpfs +524288 /)
     const second = await runSandboxed(t, house, sh('ls -A /tmp/left /dev/shm 2>/dev/null'))

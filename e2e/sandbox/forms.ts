@@ -7,16 +7,16 @@ import { findExecutable } from '../../src/policy/executable.ts'
 import { podmanPlace, type Ending } from '../../test/support/podman-image.ts'
 import type { SandboxForm } from '../../test/support/sandboxed.ts'
 
-/** What rows start in a sandbox. */
+/** Programs that the tests start in a sandbox. */
 const TOOLS =
   'cat chmod chroot cp cut df dirname dmesg env grep head hostname id ln ls mkdir mknod mount mv nsenter perl pivot_root readlink rm sed seq setsid sh sleep sort stat stty swapoff tail touch tr true tty umount unshare wc'
-/** Of a system whose `/bin` is a link. */
+/** Links on systems whose `/bin` is a link. */
 const LINKS = ['/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32']
 const PERL_FILES = 'print join("\\n", values %INC, @DynaLoader::dl_shared_objects)'
 
 const linesOf = (file: string, ...args: readonly string[]): string[] => execFileSync(file, args, { encoding: 'utf8' }).split('\n')
 
-/** The same programs as this host's, so that a row means the same. */
+/** Copies the programs of this host into the image, so that the tests mean the same in both. */
 const fillWithTools = async (root: string): Promise<void> => {
   for (const name of ['bin', 'home']) await rm(join(root, name), { recursive: true })
   for (const link of LINKS)
@@ -38,7 +38,7 @@ const fillWithTools = async (root: string): Promise<void> => {
   await writeFile(join(root, 'etc/passwd'), 'root:x:0:0:root:/:/bin/sh\n')
 }
 
-/** The form of a sandbox that has the files of a podman image. Costs a second. */
+/** A sandbox with the files of a podman image. Takes a second. */
 export const imageForm = async (t: Ending): Promise<SandboxForm> => {
   const podman = await podmanPlace(t)
   await podman.import(fillWithTools, ['ENV PATH=/usr/sbin:/usr/bin:/sbin:/bin'])

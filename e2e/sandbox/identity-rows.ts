@@ -6,7 +6,7 @@ import { errorText } from '../../src/base/errors.ts'
 import { runSandboxed, startSandboxed, type Household, type SandboxedOptions } from '../../test/support/sandboxed.ts'
 import { row, type Row } from './row.ts'
 
-// What runs in a sandbox is what was permitted: that file, in that directory; or nothing.
+// A sandboxed run starts only the program that was permitted, in the directory that was permitted.
 
 const program = async (path: string, text: string): Promise<string> => {
   await writeFile(path, text)
@@ -26,7 +26,7 @@ const failureOf = async (
 }
 
 export const IDENTITY_ROWS: readonly Row[] = [
-  row('a program of the directory that is replaced after it was permitted does not run', async (t, house) => {
+  row('a program in the directory that is replaced after the permit does not run', async (t, house) => {
     const tool = await program(join(house.project, 'tool'), '#!/bin/sh\necho permitted\n')
     assert.equal((await runSandboxed(t, house, [tool])).stdout, 'permitted\n')
     const meanwhile = async (): Promise<void> => {
@@ -36,8 +36,8 @@ export const IDENTITY_ROWS: readonly Row[] = [
     assert.match(await failureOf(t, house, [tool], { meanwhile }), /was replaced after it was permitted/)
   }),
 
-  row('a link that the sandbox sees otherwise than the host does not run', async (t, house, form) => {
-    // Outside it leads to a program of the home; inside, to nothing.
+  row('a link that leads elsewhere in the sandbox than on the host does not run', async (t, house, form) => {
+    // On the host it leads to a program in the home directory, and in the sandbox to no file.
     const tool = await program(join(house.home, 'tool'), '#!/bin/sh\necho host\n')
     await symlink(tool, join(house.project, 'link'))
     assert.match(
@@ -46,7 +46,7 @@ export const IDENTITY_ROWS: readonly Row[] = [
     )
   }),
 
-  row('a directory in whose place another stands by then is not the one that is shown', async (t, house) => {
+  row('a directory that is replaced by a link after the permit is not shown', async (t, house) => {
     await writeFile(join(house.home, '.ssh', 'id'), 'a key')
     const meanwhile = async (): Promise<void> => {
       await rename(house.project, join(house.home, 'moved'))
@@ -59,7 +59,7 @@ export const IDENTITY_ROWS: readonly Row[] = [
   }),
 
   row(
-    'a program from elsewhere is shown alone, without its neighbours',
+    'a program from another directory is shown without the other files of that directory',
     async (t, house) => {
       const bin = join(house.home, 'bin')
       await mkdir(bin)
@@ -74,7 +74,7 @@ export const IDENTITY_ROWS: readonly Row[] = [
   ),
 
   row(
-    'a program from elsewhere is none of the image',
+    'a program of the host is not a program of the image',
     async (t, house) => {
       const tool = await program(join(house.home, 'tool'), '#!/bin/sh\necho ran\n')
       assert.match(await failureOf(t, house, [tool], {}), /tool" is not a program in the image/)
@@ -82,20 +82,23 @@ export const IDENTITY_ROWS: readonly Row[] = [
     { only: 'image' },
   ),
 
-  row('a script whose interpreter is not shown says so, and runs where the configuration shows it', async (t, house) => {
-    const tools = join(house.home, 'tools')
-    await mkdir(tools)
-    await copyFile('/bin/sh', join(tools, 'shell'))
-    await chmod(join(tools, 'shell'), 0o755)
-    const script = await program(join(house.project, 'script'), `#!${tools}/shell\necho ran\n`)
-    assert.match(
-      await failureOf(t, house, [script], {}),
-      /names .*tools\/shell, which the sandbox does not show; tools\.exec\.sandbox\.readable/,
-    )
-    assert.equal((await runSandboxed(t, house, [script], { settings: { readable: [tools] } })).stdout, 'ran\n')
-  }),
+  row(
+    'a script whose interpreter is not visible fails with a message, and runs if the configuration shows the interpreter',
+    async (t, house) => {
+      const tools = join(house.home, 'tools')
+      await mkdir(tools)
+      await copyFile('/bin/sh', join(tools, 'shell'))
+      await chmod(join(tools, 'shell'), 0o755)
+      const script = await program(join(house.project, 'script'), `#!${tools}/shell\necho ran\n`)
+      assert.match(
+        await failureOf(t, house, [script], {}),
+        /names .*tools\/shell, which the sandbox does not show; tools\.exec\.sandbox\.readable/,
+      )
+      assert.equal((await runSandboxed(t, house, [script], { settings: { readable: [tools] } })).stdout, 'ran\n')
+    },
+  ),
 
-  row('what the configuration shows besides is that very directory, and not what another run has put in its place', async (t, house) => {
+  row('a readable directory that another run has replaced by a link is not shown', async (t, house) => {
     const tools = join(house.home, 'other', 'tools')
     await mkdir(tools, { recursive: true })
     await writeFile(join(tools, 'list'), 'a list')
@@ -112,7 +115,7 @@ export const IDENTITY_ROWS: readonly Row[] = [
     )
   }),
 
-  row('two runs see nothing of each other but the directory', async (t, house) => {
+  row('two runs share only their directory, and see no files or processes of each other', async (t, house) => {
     const first = await startSandboxed(t, house, ['sh', '-c', 'echo x > /tmp/mine; touch there; sleep 1000'])
     assert.ok(!('failed' in first))
     const second = await runSandboxed(t, house, [

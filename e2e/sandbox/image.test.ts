@@ -17,12 +17,12 @@ import { NOBODY } from '../../test/support/other-user.ts'
 import { needsPodman, podmanPlace, withPodman } from '../../test/support/podman-image.ts'
 import { household, runSandboxed, startSandboxed } from '../../test/support/sandboxed.ts'
 
-// A sandbox with the files of a container's image: an engine is asked for them, and starts nothing.
+// A sandbox with the files of a container image. The container engine provides the files and starts no container.
 
 const ROOT = join(import.meta.dirname, '../..')
 const ORDINARY = fileURLToPath(new URL('../../test/support/ordinary-podman.ts', import.meta.url))
 const DOCKER_IMAGES = fileURLToPath(new URL('../../test/support/docker-images.ts', import.meta.url))
-/** Another user, and places of this host that are others for a test alone. */
+/** These tests need another user, or a mount namespace that changes paths of this host for the test only. */
 const needsOther = { skip: needsPodman.skip || !isRoot }
 
 const sh = (text: string): string[] => ['sh', '-c', text]
@@ -30,7 +30,7 @@ const sh = (text: string): string[] => ['sh', '-c', text]
 const unavailable = (words: RegExp) => (error: unknown) =>
   isAppError(error, 'sandbox_unavailable') && error instanceof Error && words.test(error.message)
 
-test(withPodman('a run has the files of the image, its own directory, and nothing of this host'), needsPodman, async (t) => {
+test(withPodman('a run has the files of the image and its own directory, and no other files of this host'), needsPodman, async (t) => {
   const podman = await podmanPlace(t)
   await podman.import(async (root) => {
     await symlink('/etc/shadow', join(root, 'etc/link'))
@@ -62,7 +62,7 @@ test(withPodman('a run has the files of the image, its own directory, and nothin
   assert.ok((wrote.stdout.match(/^\/proc\/\d+$/gm) ?? []).length <= 4, wrote.stdout)
   assert.equal(existsSync(join(image.root, 'etc/of-image')), true)
 
-  // A program is one of the image's, or of the directory; none of this host's.
+  // A program must be in the image or in the directory. Programs of this host are not available.
   for (const name of ['perl', '/usr/bin/env', './none'])
     await assert.rejects(runSandboxed(t, house, [name], options), /in the image localhost\/x0x-test:1/, name)
   await writeFile(join(house.project, 'own'), '#!/bin/sh\necho own\n')
@@ -75,7 +75,7 @@ test(withPodman('a run has the files of the image, its own directory, and nothin
   const shown = await startSandboxed(t, house, ['ls'], { ...options, terminal: { cols: 80, rows: 24 } })
   assert.match('failed' in shown ? shown.failed : 'it ran', /has no terminal/)
 
-  // What stands in the image's place later is not what was permitted.
+  // A program of the image that is replaced after the permit does not run.
   const replaced = await startSandboxed(t, house, ['owner'], {
     ...options,
     meanwhile: async () => {
@@ -86,13 +86,13 @@ test(withPodman('a run has the files of the image, its own directory, and nothin
   assert.match('failed' in replaced ? replaced.failed : 'it ran', /was replaced after it was permitted/)
 })
 
-test(withPodman('an image that was made to do harm does none to this host, in its making or in a run'), needsPodman, async (t) => {
+test(withPodman('a malicious image cannot write to this host, neither when it is unpacked nor during a run'), needsPodman, async (t) => {
   const podman = await podmanPlace(t)
   const victim = await mkdtemp(join(tmpdir(), 'x0x-victim-'))
   t.after(() => rm(victim, { recursive: true, force: true }))
   await podman.import(
     async (root) => {
-      // While bwrap makes the sandbox, the host's root stands there.
+      // While bwrap sets up the sandbox, the root of the host is mounted at /oldroot.
       for (const name of ['var', 'tmp', 'run']) await symlink(`/oldroot${victim}`, join(root, name))
       for (const name of ['proc', 'sys', 'dev']) await writeFile(join(root, name), 'a file')
       await symlink('../../../../..', join(root, 'etc/up'))
@@ -108,7 +108,7 @@ test(withPodman('an image that was made to do harm does none to this host, in it
   assert.deepEqual(await readdir(victim), [])
 })
 
-test(withPodman('from a configuration to a command: an agent’s runs in the image, and is refused without it'), needsPodman, async (t) => {
+test(withPodman('an AI agent runs its commands in the configured image, and is refused without that image'), needsPodman, async (t) => {
   const podman = await podmanPlace(t)
   await podman.import(async () => undefined)
   const { image } = podman.settings
@@ -120,7 +120,7 @@ test(withPodman('from a configuration to a command: an agent’s runs in the ima
   assert.equal(other.stdout, `${place.root}\n`, JSON.stringify(other))
   assert.ok(ran.stdout?.startsWith(`of the image\nyes\n${place.root}\n`), JSON.stringify(ran))
   assert.doesNotMatch(ran.stdout ?? '', /eth|ens|veth/)
-  // As on this host's programs: no capability, no new rights, and the filter.
+  // The same restrictions as with programs of this host: no capabilities, no new privileges, and the filter for system calls.
   for (const line of [/^CapEff:\t0+$/m, /^CapBnd:\t0+$/m, /^NoNewPrivs:\t1$/m, /^Seccomp:\t2$/m]) assert.match(ran.stdout ?? '', line)
   assert.equal(ran.ran_on?.host, 'sandbox')
   assert.equal(existsSync(join(place.root, 'kept')), true)
@@ -132,10 +132,10 @@ test(withPodman('from a configuration to a command: an agent’s runs in the ima
   assert.equal(existsSync(join(place.root, 'gone')), false)
 })
 
-test(withPodman('what a crash has left of an image goes, and so does the least lately used of too many'), needsPodman, async (t) => {
+test(withPodman('leftovers of a crash and the least recently used of too many images are removed'), needsPodman, async (t) => {
   const podman = await podmanPlace(t)
   await podman.import(async (root) => {
-    // As Fedora's: directories that their owner may not write.
+    // The image of Fedora has directories that their owner may not write to.
     await mkdir(join(root, 'usr/bin'), { recursive: true })
     await chmod(join(root, 'usr'), 0o555)
   })
@@ -143,7 +143,7 @@ test(withPodman('what a crash has left of an image goes, and so does the least l
   for (const name of ['podman-1', 'podman-2', 'podman-3', 'podman-4', 'new-crash1']) {
     const path = join(podman.directory, name)
     await mkdir(path, { recursive: true })
-    // Each was used after the one before it, by a clock that goes in ticks.
+    // Repeats until the change time is later than that of the one before, because the clock advances in ticks.
     while ((await stat(path)).ctimeMs <= before) await utimes(path, 0, 0)
     before = (await stat(path)).ctimeMs
   }
@@ -159,33 +159,37 @@ test(withPodman('what a crash has left of an image goes, and so does the least l
   assert.deepEqual(said, ['the files of an image are being unpacked', 'the files of an image are unpacked'])
 })
 
-test(withPodman('an image is unpacked once, anew where its tag means another, and no container is left'), needsPodman, async (t) => {
-  const podman = await podmanPlace(t)
-  const store = new ImageStore()
-  const get = async () => store.image(podman.settings, podman.directory, true)
-  await assert.rejects(get(), unavailable(/podman has no image localhost\/x0x-test:1 .*: podman pull localhost\/x0x-test:1$/s))
-  await podman.import(async (root) => writeFile(join(root, 'one'), ''))
-  const [first, again] = await Promise.all([get(), get()])
-  assert.equal(first.root, again.root)
-  assert.deepEqual(await readdir(podman.directory), [`podman-${first.id}`])
-  await podman.import(async (root) => writeFile(join(root, 'two'), ''))
-  const second = await get()
-  assert.notEqual(second.id, first.id)
-  assert.deepEqual([existsSync(join(second.root, 'one')), existsSync(join(second.root, 'two'))], [false, true])
-  assert.equal(execFileSync('podman', ['ps', '--all', '--quiet']).toString(), '')
+test(
+  withPodman('an image is unpacked once, and again if its tag means another image, and no container is left'),
+  needsPodman,
+  async (t) => {
+    const podman = await podmanPlace(t)
+    const store = new ImageStore()
+    const get = async () => store.image(podman.settings, podman.directory, true)
+    await assert.rejects(get(), unavailable(/podman has no image localhost\/x0x-test:1 .*: podman pull localhost\/x0x-test:1$/s))
+    await podman.import(async (root) => writeFile(join(root, 'one'), ''))
+    const [first, again] = await Promise.all([get(), get()])
+    assert.equal(first.root, again.root)
+    assert.deepEqual(await readdir(podman.directory), [`podman-${first.id}`])
+    await podman.import(async (root) => writeFile(join(root, 'two'), ''))
+    const second = await get()
+    assert.notEqual(second.id, first.id)
+    assert.deepEqual([existsSync(join(second.root, 'one')), existsSync(join(second.root, 'two'))], [false, true])
+    assert.equal(execFileSync('podman', ['ps', '--all', '--quiet']).toString(), '')
 
-  await podman.import(async (root) => execFileSync('mknod', [join(root, 'disk'), 'b', '8', '0']))
-  await assert.rejects(get(), unavailable(/could not be unpacked: .*mknod/s))
-  assert.equal((await readdir(podman.directory)).length, 2)
-  await assert.rejects(
-    store.image({ ...podman.settings, engine: 'docker' }, podman.directory, true),
-    unavailable(
-      /docker (cannot be had \(.*\): install it|has no image .*: docker pull|does not answer \(.*\): start it|does not let this user in)/,
-    ),
-  )
-})
+    await podman.import(async (root) => execFileSync('mknod', [join(root, 'disk'), 'b', '8', '0']))
+    await assert.rejects(get(), unavailable(/could not be unpacked: .*mknod/s))
+    assert.equal((await readdir(podman.directory)).length, 2)
+    await assert.rejects(
+      store.image({ ...podman.settings, engine: 'docker' }, podman.directory, true),
+      unavailable(
+        /docker (cannot be had \(.*\): install it|has no image .*: docker pull|does not answer \(.*\): start it|does not let this user in)/,
+      ),
+    )
+  },
+)
 
-test(withPodman('podman of an ordinary user gives the files as root’s does, and leaves no process'), needsOther, async (t) => {
+test(withPodman('podman of an ordinary user provides the same files as podman of root, and leaves no process'), needsOther, async (t) => {
   const base = await mkdtemp(join(tmpdir(), 'x0x-ordinary-'))
   t.after(() => rm(base, { recursive: true, force: true }))
   await chmod(base, 0o755)
@@ -193,7 +197,7 @@ test(withPodman('podman of an ordinary user gives the files as root’s does, an
   for (const path of [own, repository]) await mkdir(path)
   await chown(own, NOBODY.uid, NOBODY.gid)
   await chmod(own, 0o700)
-  // Where only root may enter the directory above, others see it here.
+  // Other users may be unable to enter the parent directory, so the repository is mounted at another path.
   const seen = (path: string): string => (path.startsWith(`${ROOT}/`) ? join(repository, path.slice(ROOT.length)) : path)
   const user = [
     'setpriv',
@@ -224,8 +228,8 @@ test(withPodman('podman of an ordinary user gives the files as root’s does, an
   )
 })
 
-/** A stand-in, since a daemon of docker's cannot be had in a test; what the real client says without one is above. */
-test(withPodman('docker is asked for an image and its files alone, and what it complains of says what to do'), needsOther, async (t) => {
+/** Uses a simulated docker client, because tests have no Docker daemon. The error of a real client without a daemon is tested above. */
+test(withPodman('docker provides only the files of an image, and its errors name a remedy'), needsOther, async (t) => {
   const state = await mkdtemp(join(tmpdir(), 'x0x-docker-'))
   t.after(() => rm(state, { recursive: true, force: true }))
   const [root, images] = [join(state, 'root'), join(state, 'images')]
@@ -233,7 +237,7 @@ test(withPodman('docker is asked for an image and its files alone, and what it c
   for (const path of [images, join(state, 'containers')]) await mkdir(path)
   await copyFile('/bin/busybox', join(root, 'bin/busybox'))
   for (const name of ['sh', 'cat', 'ls', 'wc']) await symlink('/bin/busybox', join(root, 'bin', name))
-  // What Docker adds to a container that never began.
+  // Files that Docker adds to a container that was never started.
   for (const name of ['.dockerenv', 'dev/console', 'etc/hosts', 'etc/hostname', 'etc/resolv.conf']) await writeFile(join(root, name), '')
   await symlink('/proc/mounts', join(root, 'etc/mtab'))
   await writeFile(join(root, 'etc/of-image'), 'of the image\n')

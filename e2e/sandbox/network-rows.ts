@@ -9,7 +9,7 @@ import type { TestContext } from 'node:test'
 import { runSandboxed } from '../../test/support/sandboxed.ts'
 import { row, type Row } from './row.ts'
 
-// What a run in a sandbox reaches of the network and of the sockets of its host: nothing.
+// Network addresses and sockets of the host that a sandboxed run can reach. There are none.
 
 const listening = async (t: TestContext, where: Parameters<Server['listen']>[0]): Promise<{ server: Server; asked: () => number }> => {
   let asked = 0
@@ -23,7 +23,7 @@ const listening = async (t: TestContext, where: Parameters<Server['listen']>[0])
   return { server, asked: () => asked }
 }
 
-/** Prints what it reads there, or why it cannot. */
+/** Connects to a socket and prints what it reads, or the error. */
 const CONNECT = `
 use Socket;
 my ($family, $address) = $ARGV[0] eq 'tcp' ? (AF_INET, pack_sockaddr_in($ARGV[1], inet_aton('127.0.0.1')))
@@ -32,14 +32,14 @@ socket(my $s, $family, SOCK_STREAM, 0) or die "socket: $!\\n";
 connect($s, $address) or do { print "connect: $!\\n"; exit 0 };
 print scalar <$s>;
 `
-/** Prints what it hears at a path. */
+/** Prints what arrives at a datagram socket. */
 const RECEIVE = `
 use Socket; $| = 1;
 socket(my $s, AF_UNIX, SOCK_DGRAM, 0) or die; bind($s, pack_sockaddr_un($ARGV[0])) or die;
 print "listening"; while (defined recv($s, my $text, 9, 0)) { print $text }
 `
 
-/** Makes pairs of sockets, and sends to a path from each of datagrams. */
+/** Creates pairs of sockets, and sends from each datagram socket to a path. */
 const PAIRS = `
 use Socket;
 for ([stream => SOCK_STREAM], [datagram => SOCK_DGRAM], [raw => SOCK_RAW]) {
@@ -54,7 +54,7 @@ const connect = (...words: readonly string[]): string[] => ['perl', '-e', CONNEC
 const portOf = ({ server }: { server: Server }): string => String((server.address() as { port: number }).port)
 
 export const NETWORK_ROWS: readonly Row[] = [
-  row('a listener on localhost of the host is not there in a sandbox, and is where the network is granted', async (t, house) => {
+  row('a run reaches a listener on localhost of the host only if the configuration grants the network', async (t, house) => {
     const listener = await listening(t, { host: '127.0.0.1', port: 0 })
     const inside = await runSandboxed(t, house, connect('tcp', portOf(listener)))
     assert.match(inside.stdout, /^connect: Connection refused/)
@@ -63,7 +63,7 @@ export const NETWORK_ROWS: readonly Row[] = [
     assert.equal(granted.stdout, 'reached\n')
   }),
 
-  row('there is no interface but a loopback of its own, and no way out', async (t, house) => {
+  row('a run has only a loopback interface and no route to other networks', async (t, house) => {
     const inside = await runSandboxed(t, house, ['sh', '-c', 'tail -n +3 /proc/net/dev | cut -d: -f1; cat /proc/net/route; ls /sys 2>&1'])
     const [name, ...rest] = inside.stdout.trim().split('\n')
     assert.equal(name?.trim(), 'lo')
@@ -77,7 +77,7 @@ export const NETWORK_ROWS: readonly Row[] = [
     assert.match(far.stdout, /unreachable/)
   }),
 
-  row('an abstract socket of the host, as buses and displays have, is not there', async (t, house) => {
+  row('a run cannot connect to an abstract socket of the host without the network', async (t, house) => {
     const name = `x0x-escape-${process.pid}`
     const listener = await listening(t, { path: `\0${name}` })
     assert.match(
@@ -89,7 +89,7 @@ export const NETWORK_ROWS: readonly Row[] = [
     assert.equal(granted.stdout, 'reached\n', 'the trial itself does not find the socket')
   }),
 
-  row('no socket file can be connected to without the network, not even one in its own directory', async (t, house) => {
+  row('without the network, a run cannot connect to any socket file, even in its own directory', async (t, house) => {
     const path = join(house.project, 'in.sock')
     const listener = await listening(t, { path })
     for (const name of [path, 'in.sock'])
@@ -99,14 +99,14 @@ export const NETWORK_ROWS: readonly Row[] = [
       assert.equal((await runSandboxed(t, house, connect('unix', path), { settings })).stdout, 'reached\n')
   }),
 
-  row('a pair of sockets stays possible, and none of datagrams, which could send to a path', async (t, house) => {
+  row('a run can create pairs of stream sockets, but not of datagram sockets, which could send to a path', async (t, house) => {
     const path = join(house.project, 'datagrams')
     const receiver = spawn('perl', ['-e', RECEIVE, path])
     t.after(() => receiver.kill())
     await once(receiver.stdout, 'data')
     const inside = await runSandboxed(t, house, ['perl', '-e', PAIRS, path])
     assert.equal(inside.stdout, 'stream made\ndatagram refused\nraw refused\n')
-    // Without the filter the trial does send.
+    // Without the filter, the same program does send.
     const heard = once(receiver.stdout, 'data')
     const opened = await runSandboxed(t, house, ['perl', '-e', PAIRS, path], { settings: { unix_sockets: true } })
     assert.match(opened.stdout, /^stream made\ndatagram sent\n/)
@@ -114,16 +114,16 @@ export const NETWORK_ROWS: readonly Row[] = [
   }),
 
   row(
-    'the calls of another ABI make no such socket',
+    'system calls of the x32 ABI create no socket',
     async (t, house) => {
-      // socket(2) of x32, whose numbers have this bit.
+      // The socket(2) call of x32. This bit marks the numbers of x32.
       const call = '$! = 0; print syscall(0x40000000 + 41, 1, 1, 0), " ", $! + 0'
       assert.equal((await runSandboxed(t, house, ['perl', '-e', call])).stdout, '-1 38')
     },
     { skip: process.arch !== 'x64' && 'x32 is of x86-64' },
   ),
 
-  row('sockets in the data directory and in places of the system are not there, even with the network', async (t, house) => {
+  row('sockets in the data directory and in system directories are missing, even with the network', async (t, house) => {
     const path = join(house.home, '.x0x', 'exec-approvals.sock')
     const listener = await listening(t, { path })
     for (const settings of [{ unix_sockets: true }, { network: true }])
@@ -135,8 +135,8 @@ export const NETWORK_ROWS: readonly Row[] = [
     assert.equal(system.stdout, '/run:\n\n/var:\ntmp\n')
   }),
 
-  row('no kind of socket that a network namespace does not divide can be made', async (t, house) => {
-    // AF_VSOCK reaches the host of a virtual machine, AF_ALG and AF_BLUETOOTH the kernel's own.
+  row('a run cannot create sockets of families that ignore network namespaces', async (t, house) => {
+    // AF_VSOCK reaches the host of a virtual machine. AF_ALG and AF_BLUETOOTH reach the kernel of the host.
     const inside = await runSandboxed(t, house, [
       'perl',
       '-e',
@@ -145,7 +145,7 @@ export const NETWORK_ROWS: readonly Row[] = [
     assert.deepEqual(inside.stdout.trim().split('\n'), Array(4).fill('Address family not supported by protocol'))
   }),
 
-  row('a datagram that is sent to the host does not arrive', async (t, house) => {
+  row('a datagram to the host arrives only if the run has the network', async (t, house) => {
     const socket = createSocket('udp4')
     t.after(() => socket.close())
     let heard = 0

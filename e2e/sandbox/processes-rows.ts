@@ -10,12 +10,12 @@ import { isAlive, until } from '../../test/support/processes.ts'
 import { cellsOf, runSandboxed, startSandboxed } from '../../test/support/sandboxed.ts'
 import { row, type Row } from './row.ts'
 
-// What a run in a sandbox can do to other processes of its host and to the kernel: nothing; and what is left of it: nothing.
+// Attempts of a sandboxed run to affect other processes and the kernel, and leftovers of runs. Neither is possible.
 
 const sh = (text: string): string[] => ['sh', '-c', text]
 const newMark = (): string => `x0x-sandbox-${process.pid}-${Math.random().toString(16).slice(2)}`
 
-/** By x64 and arm64. */
+/** Numbers of system calls on x64 and arm64. */
 const CALLS: Readonly<Record<string, readonly [number, number]>> = {
   add_key: [248, 217],
   request_key: [249, 218],
@@ -32,7 +32,7 @@ const CALLS: Readonly<Record<string, readonly [number, number]>> = {
 }
 
 export const PROCESS_ROWS: readonly Row[] = [
-  row('it sees its own processes alone, and no signal or trace of its reaches another', async (t, house) => {
+  row('a run sees only its own processes, and cannot signal or trace others', async (t, house) => {
     const victim = spawn('sleep', ['1000'], { stdio: 'ignore' })
     t.after(() => victim.kill('SIGKILL'))
     const { stdout } = await runSandboxed(
@@ -42,14 +42,14 @@ export const PROCESS_ROWS: readonly Row[] = [
         `ls /proc | grep -c '^[0-9]'; cat /proc/${victim.pid}/cmdline 2>/dev/null; for p in $(seq 3 70000 | grep -v "^$$\\$"); do kill -9 $p 2>/dev/null; done; kill -9 -1 2>/dev/null; echo done`,
       ),
     )
-    // Its init, the shell, and the two of the pipe.
+    // The init process, the shell, and the two programs of the pipeline.
     assert.ok(Number(stdout.split('\n')[0]) <= 5, stdout)
     assert.equal(isAlive(victim.pid ?? 0), true)
     const trace = `my $n = syscall(${process.arch === 'x64' ? 101 : 117}, 16, ${victim.pid}, 0, 0); print $n == 0 ? "TRACED" : "$!"`
     assert.match((await runSandboxed(t, house, ['perl', '-e', trace])).stdout, /No such process|Operation not permitted/)
   }),
 
-  row('the first process of the sandbox holds nothing of the host: no root, no directory, no descriptor, no word', async (t, house) => {
+  row('the first process of the sandbox has no root, directory, descriptor or environment of the host', async (t, house) => {
     const { stdout } = await runSandboxed(
       t,
       house,
@@ -75,7 +75,7 @@ export const PROCESS_ROWS: readonly Row[] = [
     assert.doesNotMatch(stdout, /HOME=|PATH=/)
   }),
 
-  row('it has no capability, cannot gain any, and its calls are filtered', async (t, house) => {
+  row('a run has no capabilities and cannot gain any, and its system calls are filtered', async (t, house) => {
     const { stdout } = await runSandboxed(
       t,
       house,
@@ -85,7 +85,7 @@ export const PROCESS_ROWS: readonly Row[] = [
     assert.match(stdout, /NoNewPrivs:\t1\nSeccomp:\t2\n0\n$/)
   }),
 
-  row('no mount, no namespace, no other root, no setting of the kernel', async (t, house) => {
+  row('a run cannot mount, create namespaces, change its root or change kernel settings', async (t, house) => {
     const tries = [
       'mount -t tmpfs none /tmp',
       'mount --bind / /tmp',
@@ -122,7 +122,7 @@ export const PROCESS_ROWS: readonly Row[] = [
     assert.deepEqual([done, stdout.endsWith('end\n')], [[], true])
   }),
 
-  row('keyrings, and calls of the kernel that no program of a project needs, are refused', async (t, house) => {
+  row('keyrings and system calls that ordinary programs do not need are refused', async (t, house) => {
     const numbers = Object.values(CALLS).map(([x64, arm64]) => (process.arch === 'x64' ? x64 : arm64))
     const program = `for (${numbers.join(', ')}) { print syscall($_, 0, 0, 0, 0, 0) == -1 && $!{EPERM} ? "refused" : "MADE $_ $!", "\\n" }`
     const { stdout } = await runSandboxed(t, house, ['perl', '-MErrno', '-e', program])
@@ -137,7 +137,7 @@ export const PROCESS_ROWS: readonly Row[] = [
 
   ...(['group', 'pid_namespace', 'cgroup'] as const).map((choice) =>
     row(
-      `${choice}: who forks twice into a session of its own and is deaf to SIGTERM is gone with the run`,
+      `${choice}: a process that forks twice into its own session and ignores SIGTERM ends with its run`,
       async (t, house) => {
         const mark = newMark()
         killMarked(t, mark)
@@ -156,7 +156,7 @@ export const PROCESS_ROWS: readonly Row[] = [
     ),
   ),
 
-  row('a run that is out of time is ended, with all that it started', async (t, house) => {
+  row('a run that exceeds its time limit is ended together with all its processes', async (t, house) => {
     const mark = newMark()
     killMarked(t, mark)
     const { end } = await runSandboxed(
@@ -170,7 +170,7 @@ export const PROCESS_ROWS: readonly Row[] = [
     assert.deepEqual([end.signal, end.truncated, marked(mark)], [9, true, []])
   }),
 
-  row('SIGTERM reaches the program, which ends in its own way', async (t, house) => {
+  row('SIGTERM reaches the program, which can end with its own exit status', async (t, house) => {
     const started = await startSandboxed(t, house, sh("trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done"))
     assert.ok(!('failed' in started))
     await until(() => started.stdout().includes('ready'))
@@ -179,7 +179,7 @@ export const PROCESS_ROWS: readonly Row[] = [
     assert.deepEqual([end.code, started.stdout()], [7, 'ready\nbye\n'])
   }),
 
-  row('kill -9 of whoever started it leaves nothing of it', async (t, house) => {
+  row('SIGKILL of the process that started a sandbox ends all processes in it', async (t, house) => {
     const mark = newMark()
     killMarked(t, mark)
     const program = fileURLToPath(new URL('../../test/support/sandbox-program.ts', import.meta.url))

@@ -2,16 +2,16 @@ import type { TestContext } from 'node:test'
 
 import type { Household } from '../../test/support/sandboxed.ts'
 
-/** What has the files of a sandbox: this host, or the image of a container. */
+/** Source of the files in a sandbox: this host, or a container image. */
 export type FormName = 'host' | 'image'
 
-/** One thing that a run tries to do beyond its sandbox. */
+/** One attempt of a run to act outside its sandbox. */
 export interface Row {
   readonly name: string
   readonly run: (t: TestContext, house: Household, form: FormName) => Promise<void>
-  /** Why it is not tried on this host. */
+  /** Reason why this host cannot run the test, or null. */
   readonly skip: string | null
-  /** Where it means nothing in the other. */
+  /** The only form in which the test makes sense, or null for both. */
   readonly only: FormName | null
 }
 

@@ -7,7 +7,7 @@ import { until } from '../../test/support/processes.ts'
 import { runSandboxed, startSandboxed } from '../../test/support/sandboxed.ts'
 import { row, type Row } from './row.ts'
 
-// What a run in a sandbox is handed by whoever starts it: three streams, or a terminal of its own, and the permit's environment.
+// A sandboxed run gets three streams or a terminal from its starter, and the environment of the permit.
 
 const sh = (text: string): string[] => ['sh', '-c', text]
 const ON_HOST = { only: 'host', skip: terminalProblem() } as const
@@ -15,7 +15,7 @@ const SIZE = { cols: 100, rows: 30 }
 const TIOCSTI = '0x5412'
 
 export const TERMINAL_ROWS: readonly Row[] = [
-  row('it has three descriptors and no other, and none of them leads anywhere', async (t, house) => {
+  row('a run has three file descriptors, and none of them leads to a file of the host', async (t, house) => {
     const { stdout } = await runSandboxed(
       t,
       house,
@@ -24,16 +24,16 @@ export const TERMINAL_ROWS: readonly Row[] = [
         stdin: '',
       },
     )
-    // ls opens the directory that it lists.
+    // The fourth descriptor is the directory that ls opens.
     assert.match(stdout, /^0\n1\n2\n3\nsocket:\[\d+\]\n.*(Not a directory|No such file).*\n0\n$/)
   }),
 
-  row('without a terminal it leads no session that has one, and there is none to open', async (t, house) => {
+  row('without a terminal, a run has no controlling terminal and finds none to open', async (t, house) => {
     const { stdout } = await runSandboxed(t, house, sh('cut -d" " -f7 /proc/self/stat; (echo x > /dev/tty) 2>&1; ls /dev/pts'))
     assert.match(stdout, /^0\n.*No such device or address\nptmx\n$/)
   }),
 
-  row('nothing can be typed on a terminal that it opens by itself', async (t, house) => {
+  row('a run cannot fake input on a terminal that it opens itself', async (t, house) => {
     const open = `open(my $m, "+<", "/dev/ptmx") or die "$!"; my $n = pack("i", 0); ioctl($m, 0x40045431, $n) or die "$!";
     ioctl($m, 0x80045430, $n) or die "$!"; open(my $s, "+<", "/dev/pts/" . unpack("i", $n)) or die "$!";
     my $c = "x"; for my $h ($m, $s) { print ioctl($h, ${TIOCSTI}, $c) ? "TYPED" : $!{EPERM} ? "refused" : "$!", "\\n" }`
@@ -42,7 +42,7 @@ export const TERMINAL_ROWS: readonly Row[] = [
   }),
 
   row(
-    'a terminal, which only a program of this host could hold, is refused before anything begins',
+    'a sandbox from an image refuses a terminal before the command starts',
     async (t, house) => {
       const started = await startSandboxed(t, house, sh('touch ran'), { terminal: SIZE })
       assert.match('failed' in started ? started.failed : 'it ran', /a sandbox from an image has no terminal/)
@@ -52,7 +52,7 @@ export const TERMINAL_ROWS: readonly Row[] = [
   ),
 
   row(
-    'nothing can be typed on a terminal, its own included',
+    'a run cannot fake input on any terminal, not even its own',
     async (t, house) => {
       const type = `my $c = "x"; for my $f (0, 1, 2) { open(my $h, "+<&=", $f); print ioctl($h, ${TIOCSTI}, $c) ? "TYPED" : $!{EPERM} ? "refused" : "$!", "\\n" }
     if (open(my $h, "+<", "/dev/tty")) { print ioctl($h, ${TIOCSTI}, $c) ? "TYPED" : $!{EPERM} ? "refused" : "$!", "\\n" }`
@@ -63,13 +63,13 @@ export const TERMINAL_ROWS: readonly Row[] = [
   ),
 
   row(
-    'its terminal is one of its own: there is no other, it has a size, and Ctrl-C ends the program',
+    'a run with a terminal sees only its own, which has a size, and Ctrl-C ends the program',
     async (t, house) => {
       const { stdout } = await runSandboxed(t, house, sh('tty; ls /dev/pts | tr "\\n" " "; stty size; echo here > /dev/tty; pwd'), {
         terminal: SIZE,
       })
       assert.equal(stdout, `/dev/pts/0\r\n0 ptmx 30 100\r\nhere\r\n${house.project}\r\n`)
-      // No shell: one that forks in that very moment loses the signal.
+      // Not a shell, because a shell that is just forking would miss the signal.
       const started = await startSandboxed(t, house, ['perl', '-e', '$| = 1; print "ready\n"; sleep 1000'], { terminal: SIZE })
       assert.ok(!('failed' in started))
       await until(() => started.stdout().includes('ready'))
@@ -92,7 +92,7 @@ export const TERMINAL_ROWS: readonly Row[] = [
     ON_HOST,
   ),
 
-  row('the environment is the permit’s and the name of its directory, and bwrap itself has none of it', async (t, house, form) => {
+  row('a run has only the environment of the permit plus PWD, and bwrap has none of it', async (t, house, form) => {
     const env = { TOKEN: 'a secret of the caller', LD_PRELOAD: `${house.project}/evil.so`, NODE_OPTIONS: '--require ./evil.js' }
     const started = await startSandboxed(t, house, sh('env | sort; echo ready; sleep 1000'), { env })
     assert.ok(!('failed' in started))

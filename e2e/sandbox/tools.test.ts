@@ -10,28 +10,24 @@ import { mcpPlace, startMcp } from '../../test/support/mcp-server.ts'
 import { until } from '../../test/support/processes.ts'
 import { needsSandbox, titled } from '../../test/support/sandboxed.ts'
 
-// An agent whose configuration has [tools.exec] and says nothing of the host: its commands run in a sandbox, or not at all.
+// An AI agent whose configuration has [tools.exec] without a host. Its commands run in a sandbox, or not at all.
 
 const TOOLS = '\n[tools.exec]\nask = "off"\n'
 
-test(
-  titled('O1: a command of an agent runs in a sandbox by default: its directory, no other file, no network, and the result says so'),
-  needsSandbox,
-  async (t) => {
-    const place = await mcpPlace(t, { mcp: TOOLS })
-    await writeFile(join(place.dir, 'letter'), 'a letter')
-    const server = await startMcp(t, {}, { place })
-    const text = `pwd; ls -A ..; cat ${place.config} ${place.dir}/letter 2>/dev/null; tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d " "; echo kept > kept`
-    const ran = await server.run('exec_capture', { command: 'sh', args: ['-c', text] })
-    assert.deepEqual([ran.success, ran.stdout], [true, `${place.root}\nroot\nlo\n`], JSON.stringify(ran))
-    assert.equal(ran.ran_on?.host, 'sandbox')
-    assert.equal(existsSync(join(place.root, 'kept')), true)
-    const request = (await server.lines()).find(({ event }) => event === 'request') as Record<string, unknown> | undefined
-    assert.equal((request?.['ran_on'] as { host: string } | undefined)?.host, 'sandbox')
-  },
-)
+test(titled('O1: by default, a command of an AI agent runs in a sandbox that has only its directory'), needsSandbox, async (t) => {
+  const place = await mcpPlace(t, { mcp: TOOLS })
+  await writeFile(join(place.dir, 'letter'), 'a letter')
+  const server = await startMcp(t, {}, { place })
+  const text = `pwd; ls -A ..; cat ${place.config} ${place.dir}/letter 2>/dev/null; tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d " "; echo kept > kept`
+  const ran = await server.run('exec_capture', { command: 'sh', args: ['-c', text] })
+  assert.deepEqual([ran.success, ran.stdout], [true, `${place.root}\nroot\nlo\n`], JSON.stringify(ran))
+  assert.equal(ran.ran_on?.host, 'sandbox')
+  assert.equal(existsSync(join(place.root, 'kept')), true)
+  const request = (await server.lines()).find(({ event }) => event === 'request') as Record<string, unknown> | undefined
+  assert.equal((request?.['ran_on'] as { host: string } | undefined)?.host, 'sandbox')
+})
 
-test(titled('kill -9 of an agent’s server leaves nothing of what ran in its sandbox'), needsSandbox, async (t) => {
+test(titled('SIGKILL of the MCP server of an AI agent ends all processes in its sandbox'), needsSandbox, async (t) => {
   const server = await startMcp(t, { mcp: TOOLS })
   const mark = `x0x-sandbox-${process.pid}-${Math.random().toString(16).slice(2)}`
   killMarked(t, mark)
@@ -43,7 +39,7 @@ test(titled('kill -9 of an agent’s server leaves nothing of what ran in its sa
 })
 
 test(
-  titled('where bubblewrap is missing a command is denied, says what to install, and does not run on the host'),
+  titled('without bubblewrap a command is denied, the denial names the package, and nothing runs on the host'),
   { skip: needsSandbox.skip || !isRoot },
   async (t) => {
     const hide =

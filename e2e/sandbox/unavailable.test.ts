@@ -7,16 +7,16 @@ import { promisify } from 'node:util'
 import { isRoot } from '../../test/support/containment.ts'
 import { needsSandbox, titled } from '../../test/support/sandboxed.ts'
 
-// Where no sandbox can be had, a run says what to do about it. (That nothing runs instead is tried with a server below e2e/rexd.)
+// If no sandbox is available, the message of a run says what to do. Tests with a server in e2e/rexd check that no command runs instead.
 
-/** In a user namespace of an ordinary user's, the system's programs belong to nobody that is known. */
+/** In a user namespace of an ordinary user, the system's programs have an unknown owner. */
 const needsRoot = { skip: needsSandbox.skip || !isRoot }
 
 const PROGRAM = fileURLToPath(new URL('../../test/support/sandbox-problem.ts', import.meta.url))
 
 const rooted = (name: string): string => (isRoot ? titled(name) : `${name} (skipped: needs root)`)
 
-/** What the probe says where these words have changed the host for it alone. */
+/** Result of the sandbox probe after this change to the host, which only the probe sees. */
 const problemWhere = async (words: readonly string[], change: string, then: readonly string[] = []): Promise<string> => {
   const command = `${change}; exec "$@"`
   const [file, ...args] = [...words, 'sh', '-c', command, 'sh', ...then, process.execPath, PROGRAM]
@@ -26,7 +26,7 @@ const problemWhere = async (words: readonly string[], change: string, then: read
 
 const POWERLESS = ['setpriv', '--bounding-set=-all', '--inh-caps=-all']
 
-test(rooted('where the system forbids user namespaces, the message names the sysctl'), needsRoot, async () => {
+test(rooted('if the system forbids user namespaces, the message names the sysctl'), needsRoot, async () => {
   const said = await problemWhere(['unshare', '-Ur'], 'echo 0 > /proc/sys/user/max_user_namespaces', POWERLESS)
   assert.match(
     said,
@@ -34,12 +34,12 @@ test(rooted('where the system forbids user namespaces, the message names the sys
   )
 })
 
-test(rooted('root needs no user namespace for a sandbox'), needsRoot, async () => {
+test(rooted('a sandbox of root needs no user namespace'), needsRoot, async () => {
   const said = await problemWhere(['unshare', '-Ur'], 'echo 0 > /proc/sys/user/max_user_namespaces')
   assert.equal(said, 'works, user namespace: false\n')
 })
 
-test(rooted('where bubblewrap is not installed, the message names the package'), needsRoot, async () => {
+test(rooted('if bubblewrap is not installed, the message names the package'), needsRoot, async () => {
   const said = await problemWhere(
     ['unshare', '-m'],
     'for at in /usr/bin/bwrap /bin/bwrap /usr/local/bin/bwrap; do [ -e "$at" ] && mount --bind /dev/null "$at"; done',
