@@ -20,7 +20,7 @@ interface Call {
 
 interface Agent {
   readonly client: Client
-  /** A call of a tool for everybody to see. */
+  /** Calls a tool and prints the call. */
   call(name: string, args: Record<string, unknown>): Promise<Call>
 }
 
@@ -47,7 +47,7 @@ const serve = async (stage: Stage, alice: TestDaemon, args: readonly string[], u
   }
 }
 
-/** A directory, four commands and bob's, as `x0x mcp --init` writes it; answers what a runtime of agents is told. */
+/** Writes a configuration for a directory with `x0x mcp --init` and adds bob as a target. Returns the arguments for the MCP client. */
 const configure = async (stage: Stage, directory: string): Promise<string[]> => {
   const [work, config] = [join(directory, 'agent-work'), join(directory, 'reviewer.toml')]
   await mkdir(work, { recursive: true })
@@ -94,7 +94,7 @@ const showRules = async (stage: Stage, { client, call }: Agent, narrow: () => Pr
   )
 }
 
-/** What an AI agent of alice's gets, here and of bob. `narrow`: he allows less from now on. */
+/** Shows the tools of an AI agent of alice on this machine and on bob. `narrow` removes permissions from bob's ACL. */
 export const showAgent = async (stage: Stage, alice: TestDaemon, directory: string, narrow: () => Promise<void>): Promise<void> => {
   stage.section('For AI agents: limited tools for one directory and for bob (MCP)')
   const args = await configure(stage, directory)

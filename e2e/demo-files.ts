@@ -4,13 +4,13 @@ import { join } from 'node:path'
 import { until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import type { Stage } from './stage.ts'
 
-/** The directory on bob whose files alice may use. */
+/** Directory on bob that alice may use. */
 export const SITE = 'site'
 
-/** The table of the ACL for that directory. */
+/** The files table of the ACL for that directory. */
 export const filesTable = (root: string): string => `[[exec.allow.files]]\nroot = "${join(root, SITE)}"\nread = true\nwrite = true\n`
 
-/** Alice copies a file to bob and back, and is denied another place. */
+/** Alice copies a file to bob and back, and is denied another path. */
 export const showFiles = async (stage: Stage, { alice, bob }: { alice: TestDaemon; bob: TestDaemon }, root: string): Promise<void> => {
   stage.section('Files: only below the directories that the ACL lists')
   const site = join(root, SITE)

@@ -11,7 +11,7 @@ export interface Fleet {
   readonly charlie: TestDaemon
 }
 
-/** Charlie lets alice run one command, as bob does, and she knows him by name. */
+/** Charlie lets alice run one command, as bob does. Alice saves him as a contact. */
 const enlist = async ({ alice, charlie }: Fleet): Promise<void> => {
   await charlie.writeAcl([{ agent: alice, commands: [['echo', '<INT>']] }])
   await charlie.restart()
@@ -22,7 +22,7 @@ const enlist = async ({ alice, charlie }: Fleet): Promise<void> => {
 const timesRun = async (host: TestDaemon, word: string): Promise<number> =>
   (await host.journal()).filter(({ event, argv }) => event === 'request' && Array.isArray(argv) && argv.at(-1) === word).length
 
-/** One command for several machines: equal answers once, and a ledger of what became of each. */
+/** Runs one command on several machines, groups equal outputs, and writes a ledger of the results. */
 export const showFleet = async (stage: Stage, cast: Fleet, root: string): Promise<void> => {
   const { alice, bob, charlie } = cast
   stage.section('Fleets: one command on many hosts, grouped output, and a ledger')

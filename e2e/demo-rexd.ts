@@ -36,7 +36,7 @@ const configure = async (directory: string, work: string): Promise<string> => {
   return file
 }
 
-/** What a program of alice's gets: files and commands within one directory, and bob's through his ACL. */
+/** Shows a client program of alice: files and commands within one directory, and commands on bob that his ACL allows. */
 export const showRexd = async (stage: Stage, alice: TestDaemon, directory: string): Promise<void> => {
   stage.section('For programs: files and commands of one directory over JSON-RPC (REXD)')
   const work = join(directory, 'work')

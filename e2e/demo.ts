@@ -9,7 +9,7 @@ import { showFleet } from './demo-fleet.ts'
 import { showRexd } from './demo-rexd.ts'
 import { Stage } from './stage.ts'
 
-/** `npm run demo`: alice, bob and charlie, three real daemons on this machine, and what each may do to whom. */
+/** `npm run demo` starts alice, bob and charlie, three real daemons on this machine, and shows what each may do on the others. */
 
 interface Cast {
   readonly alice: TestDaemon
@@ -18,9 +18,9 @@ interface Cast {
 }
 
 interface Programs {
-  /** Prints a line every now and then, for ever. */
+  /** A program that prints lines forever. */
   readonly ticker: string
-  /** `x0x` as the remote host has it. */
+  /** `x0x` as installed on the remote machine. */
   readonly x0x: string
 }
 
@@ -35,7 +35,7 @@ const timed = async <T>(work: Promise<T>): Promise<[T, number]> => {
 
 const shown = ({ stdout, stderr }: CliResult): string => stdout.toString() + stderr
 
-/** Runs a command for everybody to see. `line` is what it looks like with shorter paths. */
+/** Runs a command and prints it. `line` is the command with shorter paths. */
 const show = async (who: TestDaemon, argv: readonly string[], line = `x0x ${shellWords(argv)}`): Promise<CliResult> => {
   const result = await who.cli(argv, { env })
   stage.command(who.name, line, shown(result))
@@ -70,7 +70,7 @@ const startDaemons = async ({ alice, bob, charlie }: Cast): Promise<void> => {
   }
 }
 
-/** What bob allows alice, and what he tells her of it. */
+/** The commands that bob allows alice, and those that he lets her list. */
 const allowed = ({ alice, bob }: Pick<Cast, 'alice' | 'bob'>, programs: Programs, told: readonly (readonly string[])[]): AclEntry[] => [
   {
     agent: alice,
@@ -280,5 +280,5 @@ const main = async (): Promise<number> => {
 }
 
 const status = await main()
-// Daemons that were kept hold our pipes; they go on without us.
+// Daemons that keep running hold the pipes of this process open, so exit explicitly.
 process.exit(status)

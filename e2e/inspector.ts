@@ -6,9 +6,9 @@ import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 /**
- * `node e2e/inspector.ts DIR`: asks `x0x mcp`, as its own `--init` says that it is started, by the command line of the
- * protocol's inspector, which is installed in DIR. Exit status 1 where an answer is another than it must be, and where a server
- * that answers wrongly is not noticed.
+ * `node e2e/inspector.ts DIR` sends requests to `x0x mcp` with the command line of the MCP inspector, which is installed in DIR. It starts
+ * the server as `x0x mcp --init` describes. The exit status is 1 if an answer is wrong, or if the inspector does not notice a broken
+ * server.
  */
 
 const X0X = fileURLToPath(new URL('../deploy/bin/x0x.cjs', import.meta.url))
@@ -51,7 +51,7 @@ class Inspected {
     return this.ask('tools/call', '--tool-name', tool, ...(given.length === 0 ? [] : ['--tool-arg', ...given]))
   }
 
-  /** What a tool answers that must do what it is asked. */
+  /** Calls a tool that must succeed. Returns its result. */
   async done(tool: string, args: Readonly<Record<string, unknown>>): Promise<Record<string, unknown>> {
     const { status, answer, text } = await this.call(tool, args)
     assert.deepEqual([status, answer.isError], [0, false], `${tool}: ${text}`)
@@ -82,7 +82,7 @@ const TOOLS = [
   'apply_patch',
 ]
 
-/** One call of each kind. */
+/** Makes one call of each kind. Returns their number. */
 const inspect = async (inspected: Inspected): Promise<number> => {
   const { answer, text } = await inspected.ask('tools/list')
   const names = answer.tools?.map(({ name }) => name) ?? []
@@ -106,7 +106,7 @@ const inspect = async (inspected: Inspected): Promise<number> => {
   return calls.length + 5
 }
 
-/** A command called `x0x` in a directory of its own. */
+/** Creates a command called `x0x` in its own directory. */
 const command = async (directory: string, text: string): Promise<string> => {
   await mkdir(directory)
   await writeFile(join(directory, 'x0x'), `#!/bin/sh\n${text}\n`, { mode: 0o755 })

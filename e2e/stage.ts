@@ -6,14 +6,14 @@ const CODES = { bold: 1, dim: 2, red: 31, green: 32, yellow: 33, cyan: 36 } as c
 const coloured = stdout.isTTY && !process.env['NO_COLOR'] && process.env['TERM'] !== 'dumb'
 const paint = (style: keyof typeof CODES, text: string): string => (coloured ? `\u001b[${CODES[style]}m${text}\u001b[0m` : text)
 
-/** Where durations stand. */
+/** Column of the durations. */
 const WIDTH = 92
 const MAX_SHOWN_LINES = 8
 const MAX_SHOWN = 112
 
 const duration = (ms: number): string => (ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`)
 
-/** What is shown on the terminal, and whether all of it was as it should be. */
+/** Prints the steps of the demo, and counts which expectations were met. */
 export class Stage {
   #met = 0
   #failed = 0
@@ -40,7 +40,7 @@ export class Stage {
     for (const line of lines) this.note(line)
   }
 
-  /** A command as somebody typed it, and what it printed. */
+  /** A command as a user typed it, and its output. */
   command(who: string, line: string, output: string): void {
     stdout.write(`\n    ${paint('dim', `${who}$`)} ${paint('bold', line)}\n`)
     const lines = output
@@ -61,7 +61,7 @@ export class Stage {
     stdout.write(`  ${mark} ${text}${time}\n`)
   }
 
-  /** The closing line. */
+  /** Prints the summary. */
   close(): void {
     const time = duration(performance.now() - this.#began)
     const count = this.#met + this.#failed

@@ -9,23 +9,23 @@ import { renamed, type Cell } from './screen.ts'
 import { isPrompt, terminalSvg } from './terminal-svg.ts'
 
 /**
- * `npm run pictures [-- NAME…]`: docs/images/terminal-*.svg, of real daemons on this machine and a real terminal. Only the
- * directory in which they all live has another name in the picture.
+ * `npm run pictures [-- NAME…]` writes docs/images/terminal-*.svg from real daemons on this machine and a real terminal. Only the directory
+ * that contains them has another name in the pictures.
  */
 
 const ROOT = join(import.meta.dirname, '../..')
 const IMAGES = join(ROOT, 'docs/images')
-/** As long as each other: tables stay as they were printed. A real home is no longer. */
+/** Both have the same length, so that printed tables keep their columns. A real home directory is not longer. */
 const [HOMES, SHOWN_HOMES] = ['/tmp/pic-', '/home/people']
 
-/** Shorter than what mkdtemp makes. */
+/** A directory with a shorter name than mkdtemp makes. */
 const makeRoot = async (): Promise<string> => {
   const root = `${HOMES}${randomBytes(2).toString('hex').slice(1)}`
   await mkdir(root, { mode: 0o755 })
   return root
 }
 
-/** A machine as far as a user sees: a home, and the programs on the PATH. */
+/** A machine from the view of a user: a home directory and the programs on the PATH. */
 const machineEnvironment = async (root: string, name: Machine): Promise<Record<string, string>> => {
   const home = join(root, name)
   const bin = join(home, 'bin')
@@ -44,7 +44,7 @@ const addDaemon = (mesh: MeshOfDaemons, name: Machine): TestDaemon => {
   return daemon
 }
 
-/** Bob lets alice run what the scenes want; charlie knows bob, whose ACL does not know him. */
+/** Bob allows alice the commands of the scenes. Charlie has bob as a contact but is not in his ACL. */
 const startMesh = async (mesh: MeshOfDaemons): Promise<void> => {
   const [alice, bob, charlie] = [addDaemon(mesh, 'alice'), addDaemon(mesh, 'bob'), addDaemon(mesh, 'charlie')]
   await Promise.all([alice.start(), charlie.start()])
@@ -58,7 +58,7 @@ const startMesh = async (mesh: MeshOfDaemons): Promise<void> => {
   )
 }
 
-/** Each runs `cat release` in a directory of its own. */
+/** Each host runs `cat release` in its own directory. */
 const startFleet = async (mesh: MeshOfDaemons): Promise<void> => {
   const alice = mesh.daemons.find(({ name }) => name === 'alice')!
   for (const [name, release] of FLEET) {

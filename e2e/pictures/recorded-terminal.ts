@@ -5,12 +5,12 @@ import xterm from '@xterm/headless'
 
 import { rowOf, textOf, type Cell } from './screen.ts'
 
-/** More than any scene prints: nothing scrolls away. */
+/** More rows than any scene prints, so that nothing scrolls away. */
 const ROWS = 160
 const PATIENCE_MS = 30_000
 const LOOK_MS = 20
 
-/** A shell on a terminal of its own, at which somebody types. */
+/** A shell on its own terminal, into which a scene types. */
 export class RecordedTerminal {
   readonly #columns: number
   readonly #prompt: string
@@ -31,7 +31,7 @@ export class RecordedTerminal {
     this.#pty.write(keys)
   }
 
-  /** Resolves when the last row that is not empty fits. */
+  /** Resolves when the last row that is not empty matches. */
   async shows(pattern: RegExp): Promise<void> {
     const deadline = performance.now() + PATIENCE_MS
     while (!pattern.test(this.#lastLine())) {
@@ -40,13 +40,13 @@ export class RecordedTerminal {
     }
   }
 
-  /** Resolves when it waits for another line than the one in this row. */
+  /** Resolves when a prompt is shown in another row than this one. */
   async prompted(row = 0): Promise<void> {
     while (this.rows().length <= row) await sleep(LOOK_MS)
     await this.shows(new RegExp(`^${this.#prompt.replace('$', String.raw`\$`)} ?$`))
   }
 
-  /** What is seen, from the first row to the last that is not empty. */
+  /** Visible rows, from the first to the last that is not empty. */
   rows(): Cell[][] {
     const { active } = this.#screen.buffer
     const rows = Array.from({ length: ROWS }, (_none, at) => rowOf(active.getLine(active.baseY + at), this.#columns))

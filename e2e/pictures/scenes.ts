@@ -1,9 +1,9 @@
-/** A line that is typed, and what is waited for before the next: the prompt, where nothing else is said. */
+/** A line to type. The next step waits for the prompt unless this step says otherwise. */
 export interface Step {
   readonly line: string
-  /** Questions that it asks, and what is answered. */
+  /** Questions of the program, and the answers to type. */
   readonly answers?: readonly (readonly [question: RegExp, answer: string])[]
-  /** The picture is taken when this is seen, while the command runs; the last step of its pane. */
+  /** Takes the picture when this text appears, while the command runs. Only for the last step of a pane. */
   readonly until?: RegExp
 }
 
@@ -11,7 +11,7 @@ export type Machine = 'alice' | 'bob' | 'charlie' | 'dora'
 
 export interface Pane {
   readonly who: Machine
-  /** Above the pane, where there is more than one. */
+  /** Title above the pane, if there are several panes. */
   readonly title: string
   readonly steps: readonly Step[]
 }
@@ -23,7 +23,7 @@ export interface Scene {
 
 export const COLUMNS = 80
 
-/** A fleet that alice asks, and which release is there; the last lets nobody run anything. */
+/** Hosts of the fleet of alice with their releases. The last host allows no command. */
 export const FLEET: readonly (readonly [host: string, release: string])[] = [
   ['web1', '2026.11.42'],
   ['web2', '2026.11.42'],
@@ -33,7 +33,7 @@ export const FLEET: readonly (readonly [host: string, release: string])[] = [
   ['web6', ''],
 ]
 
-/** What bob lets alice run, word for word. */
+/** Commands that bob allows alice. */
 export const ALLOWED: readonly (readonly string[])[] = [
   ['df', '-h', '/'],
   ['du', '-sh', '/usr'],
@@ -42,7 +42,7 @@ export const ALLOWED: readonly (readonly string[])[] = [
 
 const one = (title: string, who: Machine, ...steps: Step[]): Scene => ({ title, panes: [{ who, title: who, steps }] })
 
-/** Each is a file of docs/images; in the order in which they are played: the last show what the first left behind. */
+/** Each scene is a file in docs/images. They are played in this order, and the last ones show results of the first. */
 export const SCENES: Readonly<Record<string, Scene>> = {
   'terminal-readme': {
     title: 'alice runs only the commands that the ACL of bob lists; bob has all requests in his audit log',

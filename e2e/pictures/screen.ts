@@ -1,11 +1,11 @@
 import type { IBufferCell, IBufferLine } from '@xterm/headless'
 
-/** One of the first eight colours of a terminal that our programs use, or the default. */
+/** One of the first eight terminal colours that x0x uses, or the default colour. */
 export type Colour = 'red' | 'green' | 'yellow' | 'cyan' | null
 const COLOURS: Readonly<Record<number, Colour>> = { 1: 'red', 2: 'green', 3: 'yellow', 6: 'cyan' }
 
 export interface Cell {
-  /** Empty behind a character that takes two columns. */
+  /** Empty after a character that takes two columns. */
   readonly text: string
   readonly bold: boolean
   readonly dim: boolean
@@ -28,7 +28,7 @@ export const textOf = (row: readonly Cell[]): string =>
     .join('')
     .trimEnd()
 
-/** The rows with `from` read as `to`, which is as long, also where it goes on in the next row. */
+/** Replaces `from` by `to`, which must have the same length, also across the end of a row. */
 export const renamed = (rows: readonly (readonly Cell[])[], from: string, to: string): Cell[][] => {
   if (from.length !== to.length) throw new Error(`${to} is not as long as ${from}: what stands behind it would move`)
   const cells = rows.flat()

@@ -1,14 +1,14 @@
 import { textOf, type Cell } from './screen.ts'
 
 export interface ShownPane {
-  /** Null: it stands alone. */
+  /** Null for a single pane. */
   readonly title: string | null
   readonly rows: readonly (readonly Cell[])[]
 }
 
 const [CHARACTER, ROW, MARGIN, TITLE] = [8, 18, 14, 26]
 
-/** Both sets keep 4.5 between text and ground (WCAG 2). */
+/** Both colour schemes have a contrast of at least 4.5 between text and background (WCAG 2). */
 const STYLE = [
   'svg{--ground:#fbfbfd;--edge:#d0d4dc;--bar:#eef0f4;--text:#1c2128;--dim:#5b6470;--red:#b3202c;--green:#176f2c;--yellow:#7d5600;--cyan:#075f87}',
   '@media(prefers-color-scheme:dark){svg{--ground:#12161c;--edge:#343c48;--bar:#1c222b;--text:#e3e7ed;--dim:#98a2b0;--red:#ff8a84;--green:#6fd487;--yellow:#e5b94e;--cyan:#6cc4ee}}',
@@ -30,13 +30,13 @@ interface Piece {
   readonly style: string
 }
 
-/** Blanks at an end are left out by some that show it. */
+/** Removes blanks at the ends, which some viewers of the SVG drop. */
 const withoutBlanks = ({ at, columns, text, style }: Piece): Piece => {
   const [before, after] = [text.length - text.trimStart().length, text.length - text.trimEnd().length]
   return { at: at + before, columns: columns - before - after, text: text.trim(), style }
 }
 
-/** What looks alike and stands together, between gaps of two blanks or more; each has its own place, whatever font there is. */
+/** Runs of equal style without gaps of two or more blanks. Each has its own position, so that columns align in any font. */
 const piecesOf = (row: readonly Cell[]): Piece[] => {
   const pieces: Piece[] = []
   const end = row.findLastIndex(({ text }) => text.trim() !== '') + 1
@@ -73,7 +73,7 @@ const paneSvg = ({ title, rows }: ShownPane, top: number, width: number): { svg:
   return { svg: [box + bar, ...lines].join('\n'), height }
 }
 
-/** A picture of terminals, one below the other: text in both colour schemes, without a script and without a font of its own. */
+/** A picture of one or more terminals, one below the other. Its text has both colour schemes, and it needs no script and no font. */
 export const terminalSvg = (title: string, panes: readonly ShownPane[], columns: number): string => {
   const width = columns * CHARACTER + 2 * MARGIN
   let height = 0
@@ -87,7 +87,7 @@ export const terminalSvg = (title: string, panes: readonly ShownPane[], columns:
   return `${head}\n<title>${escaped(title)}</title>\n<style>${STYLE}</style>\n${parts.join('\n')}\n</svg>\n`
 }
 
-/** What such a picture says, row by row: the text of each with its place among columns. */
+/** The text of such a picture by rows, with each piece at its column. */
 export const svgRows = (svg: string): string[] => {
   const rows = new Map<number, string>()
   for (const [, x, y, text] of svg.matchAll(/<text x="(\d+)" y="(\d+)"[^>]*>([^<]*)<\/text>/g)) {
