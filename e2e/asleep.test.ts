@@ -7,10 +7,10 @@ import { test, type TestContext } from 'node:test'
 import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
 import { acquaint, proxiedPair, type ProxiedPair } from '../test/support/proxied-pair.ts'
 
-// A machine that slept, or whose path died without a word: its daemon believes in connections that are
-// none, and the first command goes into one of them.
+// A machine was asleep, or its path died silently. Its daemon still believes that its connections work, and sends the first command over
+// one of them.
 
-/** Both have spoken, and what connects them is kept. */
+/** Two daemons that have already talked, with a kept connection. */
 const stageOf = async (t: TestContext): Promise<ProxiedPair<CuttableProxy>> => {
   const stage = await proxiedPair(t, (port) => new CuttableProxy(port))
   const copy = await stage.mesh.program('copy', `echo once >> ${join(stage.mesh.root, 'executed')}; exec cat`)
@@ -23,10 +23,10 @@ const sentAgain = async ({ alice }: ProxiedPair<CuttableProxy>): Promise<number>
   (await alice.json<{ requester: Record<string, number> }>('diagnostics', 'exec')).requester['requests_sent_again'] ?? 0
 
 for (const [what, die] of [
-  ['whose path died without a word', (proxy) => proxy.stall()],
-  ['which the other side has long given up', (proxy) => proxy.cutFar()],
+  ['whose path died silently', (proxy) => proxy.stall()],
+  ['that the target has long closed', (proxy) => proxy.cutFar()],
 ] as const satisfies [string, (proxy: CuttableProxy) => void][])
-  test(`the first command over a connection ${what} is executed once, and its caller sees no difference`, async (t) => {
+  test(`the first command over a connection ${what} runs once, and its client notices no difference`, async (t) => {
     const stage = await stageOf(t)
     const { alice, bob, proxy } = stage
     die(proxy)
@@ -43,7 +43,7 @@ for (const [what, die] of [
     assert.equal(await sentAgain(stage), 1)
   })
 
-test('its stdin is sent again too, every byte once', async (t) => {
+test('its stdin is sent again too, and every byte arrives once', async (t) => {
   const stage = await stageOf(t)
   const { alice, mesh, proxy } = stage
   const data = randomBytes(3 * 1024 * 1024)

@@ -20,7 +20,9 @@ let largeHash: string
 
 const sha256 = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
-/** Of some of these more than the window and less than what lies in pipes on the way: the program ends while its last bytes wait. */
+/**
+ * Sizes that leave different remainders in the flow-control window and in pipes, so that the program ends while its last bytes still wait.
+ */
 const SIZES = Array.from({ length: 16 }, (_item, at) => 2_300_000 + 100_000 * at)
 
 const CAPS = `max_concurrent_per_agent = 16\nmax_concurrent_total = 16\nmax_stdin_bytes = ${96 * MIB}\nmax_stdout_bytes = ${96 * MIB}\nwarn_stdout_bytes = ${96 * MIB}\n`
@@ -63,26 +65,26 @@ const assertFree = async (): Promise<void> => {
   await until('the slot is free', async () => (await bob.diagnostics()).active_sessions === 0)
 }
 
-test('10 MiB of random stdin from a pipe arrive whole', async () => {
+test('10 MiB of random stdin from a pipe arrive unchanged', async () => {
   const result = await alice.exec(bob, ['sha256sum'], ['--stdin-file', '-'], { stdin: small })
   assert.equal(result.status, 0, result.stderr)
   assert.equal(result.stdout.toString(), `${sha256(small)}  -\n`)
 })
 
-test('10 MiB of random bytes come back from stdin to stdout as they went', async () => {
+test('10 MiB of random bytes come back unchanged from stdin to stdout', async () => {
   const result = await alice.exec(bob, ['cat'], ['--stdin-file', smallFile])
   assert.equal(result.status, 0, result.stderr)
   assert.equal(sha256(result.stdout), sha256(small))
 })
 
-test('64 MiB of random stdout arrive whole, where the cap is raised', async () => {
+test('64 MiB of random stdout arrive unchanged if the limit is raised', async () => {
   const result = await alice.exec(bob, ['cat', largeFile])
   assert.equal(result.status, 0, result.stderr)
   assert.equal(result.stdout.length, 64 * MIB)
   assert.equal(sha256(result.stdout), largeHash)
 })
 
-test('empty stdin is an empty stdin', async () => {
+test('an empty stdin arrives as an empty stdin', async () => {
   const result = await alice.exec(bob, ['sha256sum'], ['--stdin-file', '-'], { stdin: new Uint8Array() })
   assert.equal(result.stdout.toString(), `${sha256(new Uint8Array())}  -\n`)
 })
@@ -93,7 +95,7 @@ test('a command that does not read all of its stdin keeps its own exit status', 
   assert.deepEqual(result.stdout, small.subarray(0, 3))
 })
 
-test('a reader that has enough ends the command quietly', async () => {
+test('a reader that closes the pipe early ends the command quietly', async () => {
   const running = alice.startCli(['exec', 'bob', '--', 'cat', largeFile], { unread: true })
   await new Promise((resolve) => running.child.stdout?.once('readable', resolve))
   running.child.stdout?.destroy()
@@ -103,7 +105,7 @@ test('a reader that has enough ends the command quietly', async () => {
   await assertFree()
 })
 
-/** The child of the run that goes on. */
+/** PID of the child of the current run. */
 const childPid = async (): Promise<number> =>
   until('the command runs', async () => {
     const lines = await bob.journal()
@@ -114,7 +116,7 @@ const childPid = async (): Promise<number> =>
 const bytesWritten = async (pid: number): Promise<number> => Number(/^wchar: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8'))?.[1])
 
 test('a reader that stops reading stops the child, and neither daemon grows by 16 MiB', async (t) => {
-  // The same output at full speed: room that the collector leaves for that is not held for the reader who stops.
+  // First runs the same output at full speed, so that heap that the garbage collector keeps for it is not counted as growth.
   for (let i = 0; i < 3; i++) assert.equal((await alice.exec(bob, ['cat', largeFile])).status, 0)
   const before = [await alice.memory(), await bob.memory()] as const
   const running = alice.startCli(['exec', 'bob', '--', 'cat', largeFile], { unread: true })
@@ -134,7 +136,7 @@ test('a reader that stops reading stops the child, and neither daemon grows by 1
     growth.every((bytes) => bytes < MAX_GROWTH),
     `alice and bob grew by ${growth.map((bytes) => (bytes / MIB).toFixed(1)).join(' and ')} MiB`,
   )
-  // Reading again sets everything in motion again: nothing was dropped meanwhile.
+  // After the reader continues, the output goes on, and no byte was dropped in between.
   const hash = createHash('sha256')
   for await (const chunk of running.child.stdout ?? []) hash.update(chunk as Buffer)
   assert.equal((await running.finished).status, 0)
@@ -145,7 +147,7 @@ test('a reader that stops reading stops the child, and neither daemon grows by 1
 const isOfZeros = (lines: Awaited<ReturnType<TestDaemon['journal']>>, id: unknown): boolean =>
   lines.some((line) => line.event === 'request' && line.request_id === id && String(line['argv']).endsWith('/dev/zero'))
 
-test('a reader that stops reading until the command is long over loses nothing', async (t) => {
+test('a reader that pauses until long after the command has ended loses no output', async (t) => {
   const readers = SIZES.map((size) => alice.startCli(['exec', 'bob', '--', 'head', '-c', String(size), '/dev/zero'], { unread: true }))
   t.after(() => readers.forEach(({ child }) => child.kill('SIGKILL')))
   const state = async (): Promise<string> => {

@@ -13,11 +13,12 @@ import { DIST, MeshOfDaemons } from '../test/support/mesh-of-daemons.ts'
 import { tempDir } from '../test/support/temp-dir.ts'
 import { NO_TERMINALS, startRexd } from './rexd/server.ts'
 
-// The umask and the limit of open files of commands, at every interface, however the program that starts them was started.
+// Umask and limit of open files that commands get at every interface. They must not depend on the umask and limit of the program that
+// starts them.
 
 const hasLimits = findExecutable('prlimit').kind === 'found' && (openFilesOf('self')?.hard ?? 0) >= 2_000
 const OPTIONS = { timeout: 120_000, skip: hasLimits ? false : 'needs prlimit and /proc' }
-/** Words that start a program below a shell with this umask and a soft limit of 700 open files; the shell passes SIGTERM on. */
+/** Words that start a program from a shell with this umask and a soft limit of 700 open files. The shell passes SIGTERM on. */
 const through = (umask: string): readonly [string, ...string[]] => [
   '/bin/sh',
   '-c',
@@ -37,7 +38,7 @@ const tellIn = async (directory: string): Promise<string> => {
 
 const modeOf = async (path: string): Promise<string> => ((await stat(path)).mode & 0o777).toString(8)
 
-test('a command of the mesh; the files of its daemon stay private with any umask', OPTIONS, async (t) => {
+test('a command of the mesh gets the default settings, and the files of its daemon are private with any umask', OPTIONS, async (t) => {
   const dir = await tempDir(t)
   const tell = await tellIn(dir)
   const mesh = await MeshOfDaemons.create()
@@ -54,7 +55,7 @@ test('a command of the mesh; the files of its daemon stay private with any umask
   assert.deepEqual(loose, [])
 })
 
-test('a command and a file of MCP', OPTIONS, async (t) => {
+test('a command and a file of MCP get the default umask and limit of open files', OPTIONS, async (t) => {
   const server = await startMcp(t, {}, { through: THROUGH })
   await tellIn(server.root)
   const { stdout } = await server.run('exec_capture', { command: 'sh', args: ['tell'] })
@@ -64,25 +65,33 @@ test('a command and a file of MCP', OPTIONS, async (t) => {
   assert.equal(await modeOf(join(server.root, 'file')), '644')
 })
 
-test('a command, a terminal and a file of REXD', { ...OPTIONS, skip: NO_TERMINALS ?? OPTIONS.skip }, async (t) => {
-  const { child, home } = await startRexd(t, { security: ['allow_pty = true'] }, {}, THROUGH)
-  const tell = await tellIn(home.root)
-  const client = await connect({ transport: streams(child.stdout, child.stdin) })
-  t.after(async () => client.close())
-  const session = await client.open({ clientName: 'test' })
-  assert.equal(new TextDecoder().decode((await session.run([tell])).stdout).trim(), TOLD)
-  const terminal = await session.openTerminal([tell])
-  assert.equal((await terminal.output.text(1_000)).trim(), TOLD)
-  await session.files.write(join(home.root, 'dir/file'), 'x', { mkdirParents: true })
-  assert.deepEqual([await modeOf(join(home.root, 'dir')), await modeOf(join(home.root, 'dir/file'))], ['755', '644'])
-})
+test(
+  'a command, a terminal and a file of REXD get the default umask and limit of open files',
+  { ...OPTIONS, skip: NO_TERMINALS ?? OPTIONS.skip },
+  async (t) => {
+    const { child, home } = await startRexd(t, { security: ['allow_pty = true'] }, {}, THROUGH)
+    const tell = await tellIn(home.root)
+    const client = await connect({ transport: streams(child.stdout, child.stdin) })
+    t.after(async () => client.close())
+    const session = await client.open({ clientName: 'test' })
+    assert.equal(new TextDecoder().decode((await session.run([tell])).stdout).trim(), TOLD)
+    const terminal = await session.openTerminal([tell])
+    assert.equal((await terminal.output.text(1_000)).trim(), TOLD)
+    await session.files.write(join(home.root, 'dir/file'), 'x', { mkdirParents: true })
+    assert.deepEqual([await modeOf(join(home.root, 'dir')), await modeOf(join(home.root, 'dir/file'))], ['755', '644'])
+  },
+)
 
-test('a command of a console', { ...OPTIONS, skip: NO_TERMINALS ?? OPTIONS.skip }, async (t) => {
-  const place = await ConsolePlace.make(t)
-  await place.host(['--start-host', '--plain'], { through: THROUGH })
-  const tell = await tellIn(place.dir)
-  assert.equal((await place.run([tell])).stdout.trim(), TOLD)
-  const transcripts = join(place.dir, 'home', '.rexec')
-  const [name = ''] = (await readdir(transcripts)).filter((one) => one.endsWith('.jsonl'))
-  assert.deepEqual([await modeOf(join(transcripts, name)), (await readFile(join(transcripts, name))).length > 0], ['600', true])
-})
+test(
+  'a command of a console gets the default umask and limit of open files',
+  { ...OPTIONS, skip: NO_TERMINALS ?? OPTIONS.skip },
+  async (t) => {
+    const place = await ConsolePlace.make(t)
+    await place.host(['--start-host', '--plain'], { through: THROUGH })
+    const tell = await tellIn(place.dir)
+    assert.equal((await place.run([tell])).stdout.trim(), TOLD)
+    const transcripts = join(place.dir, 'home', '.rexec')
+    const [name = ''] = (await readdir(transcripts)).filter((one) => one.endsWith('.jsonl'))
+    assert.deepEqual([await modeOf(join(transcripts, name)), (await readFile(join(transcripts, name))).length > 0], ['600', true])
+  },
+)

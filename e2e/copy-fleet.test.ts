@@ -6,7 +6,7 @@ import { after, before, test } from 'node:test'
 import { readLedger } from '../src/programs/x0x/fleet/ledger-file.ts'
 import { MeshOfDaemons, startCli, type TestDaemon, until } from '../test/support/mesh-of-daemons.ts'
 
-// Files are copied to three real daemons by the built command line. Each host may write below a directory of its own, in `there`.
+// Copies files to three real daemons with the built command line. Each host may write below its own directories in `there`.
 
 const MIB = 1024 * 1024
 const NAMES = ['web1', 'web2', 'web3']
@@ -17,7 +17,7 @@ let web: TestDaemon[]
 let file: string
 let there: string
 
-/** All hosts are this machine, so each denies what only the others may write. */
+/** All hosts use the file system of this machine, so the roots in its ACL identify a host. */
 const grant = async (host: TestDaemon, roots: readonly string[]): Promise<void> => {
   const keys = roots.map((root) => `[[exec.allow.files]]\nroot = "${root}"\nread = true\nwrite = true\ncreate_dirs = true\n`).join('')
   await host.writeAcl([{ agent: alice, commands: [], keys }])
@@ -51,7 +51,7 @@ const copiesOf = async (host: TestDaemon, path: string): Promise<number> =>
   (await host.journal()).filter(({ event, argv }) => event === 'request' && Array.isArray(argv) && argv[0] === '@write' && argv[1] === path)
     .length
 
-test('a file is copied to each host, with the summary of a fan-out', async () => {
+test('a file is copied to each host, and the summary is that of a fan-out', async () => {
   const result = await alice.cli(['cp', file, `web[1-3]:${there}/all/`])
   assert.deepEqual([result.status, result.stdout.toString()], [0, ''], result.stderr)
   assert.match(result.stderr, /^x0x: 3 hosts asked: 3 ran, 0 denied, 0 unreachable, 0 not started, 0 cancelled, 0 unknown; \d+ s\n$/)
@@ -59,7 +59,7 @@ test('a file is copied to each host, with the summary of a fan-out', async () =>
   for (const host of web) assert.equal(await copiesOf(host, join(there, 'all/app.tar')), 1, host.name)
 })
 
-test('a host that denies it is named, and --retry copies to that host alone', async () => {
+test('the summary names a host that denies the copy, and --retry copies to that host alone', async () => {
   const ledger = join(mesh.root, 'denied.ledger')
   const target = join(there, 'some/app.tar')
   const first = await alice.cli(['cp', file, `web[1-3]:${there}/some/`, '--ledger', ledger])
@@ -80,7 +80,7 @@ test('a host that denies it is named, and --retry copies to that host alone', as
   assert.match((await alice.cli(['cp', '--retry', ledger])).stderr, /no host to retry: each host has the whole copy/)
 })
 
-test('after a canary without the copy, no other host is tried', async () => {
+test('if a canary host fails to copy, no other host is tried', async () => {
   await grant(web[0]!, [join(there, 'some')])
   await web[0]!.restart()
   const path = join(there, 'all/canary')
@@ -94,7 +94,7 @@ test('after a canary without the copy, no other host is tried', async () => {
   assert.deepEqual(await Promise.all(web.slice(1).map(async (host) => copiesOf(host, path))), [0, 0])
 })
 
-test('a failed file has its line, and Ctrl-C stops all copies with the results so far', async () => {
+test('each failed file has an error line, and Ctrl-C stops all copies and writes the results so far', async () => {
   const blocked = join(there, 'all/blocked')
   await writeFile(blocked, '')
   const failed = await alice.cli(['cp', file, `web[2-3]:${blocked}/`])
@@ -118,7 +118,7 @@ test('a failed file has its line, and Ctrl-C stops all copies with the results s
   await rm(large)
 })
 
-test('what cannot be a fan-out is an error of the command line', async () => {
+test('a copy that cannot be a fan-out is a usage error', async () => {
   for (const [words, text] of [
     [['-', `web[1-3]:${there}/all/x`], /standard input cannot be copied to several hosts/],
     [[`web[1-3]:${there}/all/app.tar`, '.'], /a download is from one/],

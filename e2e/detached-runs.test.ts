@@ -7,9 +7,9 @@ import { after, before, test } from 'node:test'
 import type { DetachedRunView } from '../src/protocol/api/detached-run.ts'
 import { MeshOfDaemons, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
-// Runs that outlive their caller, as their user has them: real daemons, and the built command line.
+// Detached runs from the view of a user: real daemons and the built command line.
 
-/** Pauses behind every hundredth line until somebody makes a file. */
+/** The program pauses after every hundredth line until the test creates a file. */
 const LINES = 400
 
 let mesh: MeshOfDaemons
@@ -33,7 +33,7 @@ const openGate = async (n: number): Promise<void> => writeFile(gate(n), '')
 const known = async (daemon: TestDaemon, id: string, query = ''): Promise<DetachedRunView> =>
   daemon.get<DetachedRunView>(`/runs/${id}${query}`)
 
-/** Starts one and answers its id. */
+/** Starts a detached run and returns its ID. */
 const detach = async (argv: readonly string[], flags: readonly string[] = []): Promise<string> =>
   (await alice.ok('-q', 'exec', 'bob', '--detach', ...flags, '--', ...argv)).trim()
 
@@ -71,7 +71,7 @@ interface Seen {
   readonly stderr: string
 }
 
-/** What a command line that was killed has written: its reader has it all. */
+/** Kills a command line and returns all output that it has written. */
 const killed = async ({ child, finished }: RunningCli): Promise<Seen> => {
   child.kill('SIGKILL')
   const { status, stdout, stderr } = await finished
@@ -82,7 +82,7 @@ const killed = async ({ child, finished }: RunningCli): Promise<Seen> => {
 const bytesOf = (parts: readonly Seen[]): number =>
   parts.reduce((sum, { stdout, stderr }) => sum + stdout.length + Buffer.byteLength(stderr), 0)
 
-test('its output goes on from the byte where it stopped: over a killed command line, a killed daemon here and a killed half there', async () => {
+test('attach continues at the byte where it stopped, although the command line, the daemon or the network process was killed', async () => {
   const id = await detach([counter], ['--lifetime', '5m'])
   assert.match(id, /^[0-9a-f-]{36}$/)
   const parts: Seen[] = []
@@ -92,7 +92,7 @@ test('its output goes on from the byte where it stopped: over a killed command l
   await first.printed('line 100\n')
   parts.push(await killed(first))
 
-  // The daemon that asked is killed, and its run goes on meanwhile.
+  // The requester's daemon is killed, and its run continues meanwhile.
   await alice.stop('SIGKILL')
   await openGate(100)
   await alice.start()
@@ -100,7 +100,7 @@ test('its output goes on from the byte where it stopped: over a killed command l
   const second = alice.startCli(['attach', id, '--from', String(bytesOf(parts))])
   await second.printed('line 200\n')
 
-  // The half that carries it over there is killed while somebody reads, who notices nothing.
+  // The network process of the target is killed while a client reads. The client notices nothing.
   const network = await bob.networkPid()
   process.kill(network, 'SIGKILL')
   await openGate(200)
@@ -108,7 +108,7 @@ test('its output goes on from the byte where it stopped: over a killed command l
   parts.push(await killed(second))
   assert.notEqual(await bob.networkPid(), network)
 
-  // It ends while nobody looks.
+  // The run ends while no client is attached.
   await openGate(300)
   assert.equal((await alice.cli(['runs', 'wait', id, '--timeout', '60'])).status, STATUS)
   const last = await alice.cli(['attach', id.slice(0, -1), '--from', String(bytesOf(parts))])
@@ -118,7 +118,7 @@ test('its output goes on from the byte where it stopped: over a killed command l
   assert.equal(Buffer.concat(parts.map(({ stdout }) => stdout)).toString(), STDOUT)
   assert.equal(parts.map(({ stderr }) => stderr).join(''), STDERR)
 
-  // Whoever comes later has the whole, checked against what was signed.
+  // A later client gets the whole output, verified against the signed hash.
   const whole = await alice.cli(['--json', 'attach', id])
   const { outcome, stdout_b64, next } = JSON.parse(whole.stdout.toString()) as {
     outcome: { ok: boolean; incomplete: boolean; code: number }
@@ -136,7 +136,7 @@ test('its output goes on from the byte where it stopped: over a killed command l
 const startedLines = async (id: string): Promise<number> =>
   (await bob.journal()).filter((line) => line.event === 'started' && 'request_id' in line && line.request_id === id).length
 
-test('the same id twice runs once, and is no id for another command', async () => {
+test('a repeated request ID runs its command once, and cannot be used for another command', async () => {
   const request_id = randomUUID()
   const body = { agent: 'bob', argv: ['echo', '7'], detach: true, request_id }
   const start = async (argv = body.argv): Promise<DetachedRunView> =>
@@ -153,7 +153,7 @@ test('the same id twice runs once, and is no id for another command', async () =
   assert.equal((await alice.ok('attach', request_id)).toString(), '7\n')
 })
 
-test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there too', async () => {
+test('Ctrl-C leaves a detached run running, a cancel ends it, and forget removes its record', async () => {
   const id = await detach([sleeper])
   const attached = alice.startCli(['attach', id])
   await attached.printed('ready\n')
@@ -183,7 +183,7 @@ test('Ctrl-C leaves it, a cancel ends it, and who forgets it lets go of it there
   assert.match(gone.stderr, /no detached run has the ID .*\n {5}See: x0x .*runs\n/)
 })
 
-test("somebody else's run is none: not by its id, and not by the file of who asked for it", async () => {
+test('an agent cannot attach to a detached run of another agent by its ID or with a copied record', async () => {
   const id = await detach([sleeper])
   const unknown = await carol.cli(['attach', id])
   assert.deepEqual([unknown.status, unknown.stdout.length], [255, 0])
@@ -197,7 +197,7 @@ test("somebody else's run is none: not by its id, and not by the file of who ask
   await alice.ok('runs', 'cancel', id)
 })
 
-test('a host whose executor was started anew has lost it, and says so; what it had written is still there', async () => {
+test('a target that was restarted reports the run as lost, and its earlier output is still available', async () => {
   const id = await detach([sleeper])
   const attached = alice.startCli(['attach', id])
   await attached.printed('ready\n')

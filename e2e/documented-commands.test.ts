@@ -23,12 +23,12 @@ import { blocksOf, PAGES, pageText, Stage, type Block, type Call } from '../test
 import { runCli } from '../test/support/fake-daemon.ts'
 import { MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
-// Every line of a shell in the README and in docs: each command of ours is read by its own parser, those of x0x that a daemon
-// answers are asked of one, and whatever else stands there is named below with the reason why it is not run.
+// Checks every shell line in the README and in docs. The parser of each x0x program reads its commands, and a daemon answers those that
+// need one. All other programs are listed below with the reason why they are not run.
 
 const { rexecWords } = createRequire(import.meta.url)('../deploy/bin/console-words.cjs') as { rexecWords(words: string[]): string[] }
 
-/** Programs of others in these lines. One that no line has any more fails. */
+/** Other programs in these lines. A program that no line uses fails the test. */
 const NOT_RUN: Readonly<Record<string, string>> = {
   cat: 'reads a token for curl',
   curl: 'asks what test/doors and e2e/openapi.test.ts ask of real doors',
@@ -85,14 +85,14 @@ const PROGRAMS: Readonly<Record<string, Parse>> = {
 }
 const OURS = ['x0x', 'x0xd', 'rexd', 'rexec']
 
-/** Throws what the program would say of its line. */
+/** Throws the error that the program would print for its command line. */
 const parseCall = ([name, ...argv]: Call): void => {
   const longer = `${name} ${argv[0]}`
   if (PROGRAMS[longer] === undefined) PROGRAMS[name]?.(argv)
   else PROGRAMS[longer](argv.slice(1))
 }
 
-/** Where the program begins that one call has somebody else run: another user, machine or node, or whoever allows it. */
+/** Index of the x0x program that this call runs elsewhere: as another user, on another machine or node, or after `x0x exec`. */
 const carriedAt = ([name, ...argv]: Call): number => {
   if (name === 'x0x') return argv[0] === 'exec' && argv.includes('--') ? argv.indexOf('--') + 1 : -1
   if (name === 'sudo') return argv[0] === '-u' ? 2 : 0
@@ -120,7 +120,7 @@ before(async () => {
 
 after(async () => mesh.stop())
 
-test('every line of a shell in the README and in docs is one that its program takes', () => {
+test('every shell line in the README and in docs is valid for its program', () => {
   assert.ok(blocks.length > 50 && all.length > 150, `${blocks.length} blocks, ${all.length} calls`)
   const wrong = all.flatMap(({ at, call }) => {
     try {
@@ -133,16 +133,16 @@ test('every line of a shell in the README and in docs is one that its program ta
   assert.deepEqual(wrong, [])
 })
 
-test('what is not run is named with a reason, and nothing is named that no line has', () => {
+test('every program that is not run has a reason, and every reason belongs to a program of the docs', () => {
   const others = new Set(all.map(({ call: [name] }) => name).filter((name) => !OURS.includes(name)))
   assert.deepEqual([...others].sort(), Object.keys(NOT_RUN).sort())
 })
 
-/** In a sentence: `x0x acl diff FILE`. There it may lack what it takes. */
+/** A command in a sentence, such as `x0x acl diff FILE`. It may lack its arguments. */
 const INLINE = /(?<!`)`((?:x0xd?|rexd|rexec) [^`\n]+)`(?!`)/g
 const IS_FALSE = /unknown (command|option)|cannot be used/
 
-test('every command that a sentence names is there, with its options', () => {
+test('every command that a sentence names exists, with its options', () => {
   const wrong = PAGES.flatMap((page) =>
     [...pageText(page).matchAll(INLINE)].flatMap(([, text = '']) => {
       try {
@@ -157,7 +157,7 @@ test('every command that a sentence names is there, with its options', () => {
   assert.deepEqual(wrong, [])
 })
 
-/** Commands of x0x that are read above and not asked of a daemon here. */
+/** Commands of x0x that this file parses but does not send to a daemon. */
 const NOT_ASKED: Readonly<Record<string, string>> = {
   init: 'makes a data directory: e2e/first-minutes.test.ts',
   invite: 'waits for a human: e2e/first-minutes.test.ts',
@@ -172,7 +172,7 @@ const NOT_ASKED: Readonly<Record<string, string>> = {
   'transcripts play': 'reads recordings: e2e/terminals-observed.test.ts',
 }
 
-/** What a stage without it says in place of 0: each of these is said to some line. */
+/** Expected failures of commands that need something the stage does not have. Each must happen at least once. */
 const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; readonly what: string }[] = [
   { status: 255, said: /argv_not_allowed/, what: 'a program that not every machine has is in no ACL here' },
   { status: 1, said: /^reason +argv_not_allowed$/m, what: 'nor would it be allowed' },
@@ -183,7 +183,7 @@ const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; read
   { status: 1, said: /no run of another agent on this machine matches/, what: 'a run to look on at' },
   { status: 255, said: /no detached run (matches|has the)/, what: 'one whose status is waited for' },
   { status: 1, said: /no program listens/, what: 'somebody who listens' },
-  // A fleet is asked in e2e/fleet-command.test.ts.
+  // e2e/fleet-command.test.ts tests fan-outs.
   { status: 255, said: /no contact matches web|unknown group @/, what: 'a fleet that is asked' },
   {
     status: 255,
@@ -200,7 +200,7 @@ const NOT_THERE: readonly { readonly status: number; readonly said: RegExp; read
 
 const OTHERS = ['alice', 'bob', 'laptop', 'saorsa-7']
 
-/** What stands for something of the reader's own is that of the stage. */
+/** Replaces a placeholder of the docs by a value of the stage. */
 const ofTheStage = (
   word: string,
   before: string,
@@ -216,7 +216,7 @@ const ofTheStage = (
   return word === 'payload.bin' || word.includes('exec-acl.toml') ? file(word) : word
 }
 
-test('what x0x asks of a daemon is answered, with the status that follows', async () => {
+test('each x0x command that needs a daemon gets an answer with the expected status', async () => {
   const [alice, bob] = [mesh.add('alice'), mesh.add('bob')]
   await alice.start()
   const commands = [['echo', '<INT>'], ['df', '-h'], ['sha256sum'], ['hostname']]
@@ -237,12 +237,12 @@ test('what x0x asks of a daemon is answered, with the status that follows', asyn
     const line = readLine(argv)
     unasked.delete(line?.command ?? '')
     if (line === null || line.command in NOT_ASKED || line.has('follow')) continue
-    // A file that allows is asked about where it is in force.
+    // Commands about an ACL run on bob, where that ACL is in force.
     const [here, other] = /^(acl (?!mine)|audit)/.test(line.command) ? [bob, alice] : [alice, bob]
     const card = cards.get(other) ?? ''
     const file = (word: string): string => (word === 'payload.bin' ? payload : bob.aclFile)
     const words = argv.map((word, i) => ofTheStage(word, argv[i - 1] ?? '', other, file, card))
-    // Of several pings each waits for its time.
+    // Several pings would each wait for their interval.
     if (line.command === 'ping') words.push('-c', '1')
     const { status, stdout, stderr } = await runCli([...here.selector, ...words], { stdin: card })
     const lack = NOT_THERE.find((one) => one.status === status && one.said.test(stdout + stderr))

@@ -6,9 +6,9 @@ import { type TestContext, test } from 'node:test'
 
 import { type CliResult, MeshOfDaemons, type RunningCli, TestDaemon, runDaemonCommand, until } from '../test/support/mesh-of-daemons.ts'
 
-// A daemon that restarts while others use it: real daemons, the built command line.
+// A daemon that restarts while others use it. Uses real daemons and the built command line.
 
-/** A daemon in the place of another: its directory, its port, its identity. */
+/** A daemon that replaces another: same directory, port and identity. */
 class Successor extends TestDaemon {
   override get logFile(): string {
     return join(this.dir, 'successor.log')
@@ -19,12 +19,12 @@ interface Stage {
   readonly mesh: MeshOfDaemons
   readonly alice: TestDaemon
   readonly bob: TestDaemon
-  /** Prints `ready`, waits for `open`, and ends with 7. */
+  /** Prints `ready`, waits until `open` was called, and exits with 7. */
   readonly gate: string
   readonly sleeper: string
   readonly files: string
   open(): Promise<void>
-  /** Not started yet. */
+  /** Creates a successor of bob, which is not started yet. */
   successor(...flags: readonly string[]): Successor
 }
 
@@ -62,7 +62,7 @@ const says = async (daemon: TestDaemon, text: RegExp | string): Promise<string> 
     return (typeof text === 'string' ? log.includes(text) : text.test(log)) && log
   })
 
-/** Requests that it has denied because it drains. */
+/** Waits until the daemon has denied requests because it drains. */
 const denied = async (daemon: TestDaemon, atLeast = 1): Promise<void> =>
   void (await until('a request is denied for now', async () => {
     const { totals } = await daemon.diagnostics()
@@ -77,7 +77,7 @@ const start = async (alice: TestDaemon, program: string): Promise<RunningCli> =>
 
 const textOf = ({ stdout }: CliResult): string => stdout.toString()
 
-test('a run ends during the drain and its status arrives; a new one is done by the successor', async (t) => {
+test('a run ends during the drain with its own status, and the successor runs the new requests', async (t) => {
   const { alice, bob, gate, open, successor } = await stageOf(t)
   const first = await start(alice, gate)
   const next = successor('--replace', '--drain', '60s')
@@ -106,7 +106,7 @@ test('a run ends during the drain and its status arrives; a new one is done by t
   assert.equal(new Set(requests.map(({ request_id }) => request_id)).size, requests.length, 'each request ran once')
 })
 
-test('at the deadline, what still runs is ended and reported, also a detached run', async (t) => {
+test('at the end of the drain the remaining runs are ended and reported, also a detached run', async (t) => {
   const { alice, sleeper, successor, bob } = await stageOf(t)
   const run = await start(alice, sleeper)
   const id = (await alice.ok('-q', 'exec', 'bob', '--detach', '--', sleeper)).trim()
@@ -138,7 +138,7 @@ test('without --drain, the runs end at once and are listed', async (t) => {
   assert.equal((await run.finished).status, 255)
 })
 
-test('while a daemon is replaced, no third one starts and none replaces it too', async (t) => {
+test('while one daemon replaces another, no third one starts or replaces it', async (t) => {
   const { alice, bob, gate, open, successor } = await stageOf(t)
   const run = await start(alice, gate)
   const next = successor('--replace', '--drain', '60s')
@@ -157,7 +157,7 @@ test('while a daemon is replaced, no third one starts and none replaces it too',
   await started
 })
 
-test('a successor that is killed or interrupted leaves the daemon serving', async (t) => {
+test('if the successor is killed or interrupted, the old daemon continues to serve', async (t) => {
   const { alice, bob, gate, open, successor } = await stageOf(t)
   const run = await start(alice, gate)
   for (const [signal, status] of [
@@ -190,7 +190,7 @@ test('if the old daemon is killed during the drain, the successor starts', async
   const started = next.start()
   await says(next, 'draining: 1 run')
   const waiting = alice.startCli(['exec', 'bob', '--', 'echo', '6'])
-  // A request whose denial did not arrive would not be repeated.
+  // Waits for the denial, because a request without an answer would not be repeated.
   await waiting.said('is draining')
   await bob.stop('SIGKILL')
   await started
@@ -200,7 +200,7 @@ test('if the old daemon is killed during the drain, the successor starts', async
   assert.ok((await next.journal()).some(({ event }) => event === 'lost'))
 })
 
-test('with a drain timeout, SIGTERM drains, and a second one stops at once', async (t) => {
+test('with a drain timeout, SIGTERM starts a drain, and a second SIGTERM stops at once', async (t) => {
   const { alice, bob, gate, sleeper, open } = await stageOf(t, { flags: ['--drain-timeout', '60'] })
   const run = await start(alice, gate)
   const stopped = bob.stop('SIGTERM')
@@ -226,7 +226,7 @@ test('with a drain timeout, SIGTERM drains, and a second one stops at once', asy
   assert.match((await last.finished).stderr, /daemon_stopping/)
 })
 
-test('a fan-out across the restart loses no host, and a copy across it arrives whole', async (t) => {
+test('a fan-out during the restart reaches every host, and a copy during the restart arrives whole', async (t) => {
   const { mesh, alice, bob, gate, open, files, successor } = await stageOf(t)
   const carol = mesh.add('carol')
   await carol.writeAcl([{ agent: alice, commands: [['echo', '<INT>']] }])
@@ -256,7 +256,7 @@ test('a fan-out across the restart loses no host, and a copy across it arrives w
   assert.ok(data.equals(await readFile(target)))
 })
 
-test('a daemon that drains finishes what its own clients asked for, and refuses the next', async (t) => {
+test('a draining requester finishes requests of its clients and refuses new ones', async (t) => {
   const { alice, bob, gate, open, mesh } = await stageOf(t)
   const run = await start(alice, gate)
   const next = new Successor('alice', alice.dir, { flags: ['--replace', '--drain', '60s'] })

@@ -9,7 +9,7 @@ import { HostileBootstrap } from '../test/support/hostile-bootstrap.ts'
 import { HostilePath, type PathTrick } from '../test/support/hostile-path.ts'
 import { MeshOfDaemons, type TestDaemon, until } from '../test/support/mesh-of-daemons.ts'
 
-// An attacker has the bootstrap server of a host, and the path to the operator's daemon. It can delay the enrolment and nothing else.
+// The attacker controls the bootstrap server of a host and the path to the operator's daemon. It can only delay the enrolment.
 
 const ENTRIES = '[[exec.allow]]\ndescription = "ops"\n\n[[exec.allow.commands]]\nargv = ["uname", "-r"]\n'
 const TRICKS: readonly PathTrick[] = ['impostor', 'replay', 'swallow']
@@ -24,7 +24,7 @@ const contactsOf = async (daemon: TestDaemon): Promise<readonly unknown[]> => {
 
 const contactOf = ({ name, agentId, machineId }: TestDaemon): readonly unknown[] => [name, 'trusted', agentId, [machineId]]
 
-test('a hostile bootstrap server learns nothing, and what it claims, replays or swallows only delays', async (t) => {
+test('a hostile bootstrap server learns no secret, and its false claims, replays and drops only delay the enrolment', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const ops = mesh.add('ops')
@@ -42,7 +42,7 @@ test('a hostile bootstrap server learns nothing, and what it claims, replays or 
   await first.start()
   path.stopRecording()
 
-  // The attacker replays to the operator and to the next host what it has recorded, and leads the host to itself.
+  // The attacker replays its recording to the operator and to the next host, and directs the host to itself.
   const waits = async (): Promise<number> => ((await host.log().catch(() => '')).match(/waiting for the operator/g) ?? []).length
   path.trick = TRICKS[0]!
   const given = bootstrap.cardsGiven
@@ -58,7 +58,7 @@ test('a hostile bootstrap server learns nothing, and what it claims, replays or 
   assert.deepEqual(await contactsOf(ops), [contactOf(first)])
   assert.equal((await keyOf()).uses_left, 1)
 
-  // Its claims were heard, and have led nowhere.
+  // The host followed the false claims, without effect.
   await until('the host has asked for the card of the claimed operator', () => bootstrap.cardsGiven > given)
   path.trick = null
   await starting

@@ -9,7 +9,7 @@ import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
 import { HostileRelay } from '../test/support/hostile-relay.ts'
 import { MeshOfDaemons, type TestDaemon, cleanEnvironment, runDaemonCommand, until } from '../test/support/mesh-of-daemons.ts'
 
-// One command on the machine of an operator, and one on each host.
+// Enrolment with one command on the machine of an operator and one on each host.
 
 const ENTRIES = `[[exec.allow]]
 description = "ops"
@@ -47,7 +47,7 @@ const hostsOf = async (ops: TestDaemon): Promise<readonly string[]> =>
 const hostWith = ({ mesh }: Pick<Fleet, 'mesh'>, name: string, token: string, ...flags: readonly string[]): TestDaemon =>
   mesh.add(name, { flags: ['--init', '--enrol', token, ...flags] })
 
-/** What a host that was refused has printed. */
+/** Log of a host whose enrolment was refused. */
 const refusalOf = async (host: TestDaemon, status = 2): Promise<string> => {
   const error: unknown = await host.start().then(
     () => new Error('it was enrolled'),
@@ -58,13 +58,13 @@ const refusalOf = async (host: TestDaemon, status = 2): Promise<string> => {
   return host.log()
 }
 
-/** Copies the files of a stopped daemon to another place. */
+/** Copies the files of a stopped daemon to another data directory. */
 const copyFiles = async (from: TestDaemon, to: TestDaemon): Promise<void> =>
   cp(from.dir, to.dir, { recursive: true, filter: async (path) => !(await stat(path)).isSocket() })
 
 const enrolmentFile = async (host: TestDaemon): Promise<string> => readFile(join(host.dir, 'enrolment.json'), 'utf8')
 
-test('one command per host: named, labelled, trusted, pinned, with the entries of the operator, and ready to run', async (t) => {
+test('one command enrols a host with name, label, trust, pin and ACL entries', async (t) => {
   const all = await fleet(t)
   const { ops, allow } = all
   const created = await ops.cli([
@@ -105,7 +105,7 @@ test('one command per host: named, labelled, trusted, pinned, with the entries o
   )
   assert.deepEqual((await hostsOf(ops)).toSorted(), ['web1', 'web2'])
   assert.match(await ops.ok('enrol', 'list'), /^[0-9a-f]{16} +1 use +\S+ +web\[1-3\] +role=web +web\d web\d$/m)
-  // The secret is gone, and a start with the same token is an ordinary one.
+  // The state file no longer contains the token. A start with the same token is then an ordinary start.
   const state = await enrolmentFile(box)
   assert.ok(!state.includes(token) && state.includes('"done"'))
   assert.equal((await stat(join(box.dir, 'enrolment.json'))).mode & 0o777, 0o600)
@@ -146,14 +146,14 @@ test('a token is written to a private file, and read from a file, a variable or 
   const forgot = mesh.add('forgot', { env: { X0X_ENROL: token } })
   await forgot.start()
   assert.match(await forgot.log(), /warning: X0X_ENROL has no effect without --init\n {2}Try: add --init/)
-  // Such a host is paired, and lacks permissions only.
+  // The host is enrolled but has no permissions yet.
   const next = /\nNothing is allowed yet\. Next: edit \S+\/exec-acl\.toml, or after a denied command: x0x acl suggest --data-dir \S+\n$/
   for (const host of hosts) assert.match(host.ready, next)
   await hosts[0]!.restart()
   assert.match(hosts[0]!.ready, next)
 })
 
-test('a daemon that accepts no unlisted peers creates no token, and says which setting to change', async (t) => {
+test('a daemon that accepts no unlisted peers creates no token and names the setting to change', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const ops = mesh.add('ops')
@@ -172,7 +172,7 @@ test('a daemon that accepts no unlisted peers creates no token, and says which s
   assert.equal((await ops.cli(['enrol', 'create', '--out', file])).status, 0)
 })
 
-test('a token that is cut, changed or of another operator is refused with a sentence, and so is a wrong file of entries', async (t) => {
+test('a truncated or changed token, a token of another operator and an invalid entries file are refused', async (t) => {
   const all = await fleet(t)
   const { mesh, ops, allow } = all
   const token = await tokenOf(ops)
@@ -200,7 +200,7 @@ test('a token that is cut, changed or of another operator is refused with a sent
   assert.equal((await keysOf(ops)).length, 2)
 })
 
-test('an ACL that was edited gets the entries only with --append, at its end', async (t) => {
+test('an edited ACL gets the new entries only with --append, at its end', async (t) => {
   const all = await fleet(t)
   const { mesh, ops, allow } = all
   const [other, web] = [mesh.add('other'), hostWith(all, 'web', await tokenOf(ops, '--allow', allow), '--append')]
@@ -213,7 +213,7 @@ test('an ACL that was edited gets the entries only with --append, at its end', a
   assert.equal((await ops.exec('web', ['uname', '-r'])).status, 0)
 })
 
-test('a key that is revoked, expired or used up, a copied host and a wrong name are refused with a sentence', async (t) => {
+test('the operator refuses a revoked, expired or used-up key, a copied host and a wrong name', async (t) => {
   const all = await fleet(t)
   const { mesh, ops } = all
   const token = await tokenOf(ops, '--name', 'web[1-2]', '--uses', '1')
@@ -229,7 +229,7 @@ test('a key that is revoked, expired or used up, a copied host and a wrong name 
     /^x0xd: the name web1 is taken by another host of the operator$/m,
   )
   assert.match(await refusalOf(hostWith(all, 'unnamed', more, '--enrol-as', 'db1')), /^x0xd: the name "db1" is not one of web\[1-2\]$/m)
-  // An image that was made of a host, or of a disk with its keys.
+  // An image of a host, or of a disk with its keys.
   const copy = hostWith(all, 'copy', more)
   await mkdir(copy.dir, { mode: 0o700 })
   for (const name of ['agent.key', 'machine.key']) await cp(join(first.dir, name), join(copy.dir, name))
@@ -242,11 +242,11 @@ test('a key that is revoked, expired or used up, a copied host and a wrong name 
   assert.equal(await ops.ok('enrol', 'revoke', id.slice(0, 8)), `${id}: revoked\n`)
   const late = hostWith(all, 'late', more)
   assert.match(await refusalOf(late), /^x0xd: the enrolment key [0-9a-f]{16} was revoked$/m)
-  // The next start goes without it.
+  // The next start without the token is an ordinary start.
   const plain = mesh.add('plain')
   await copyFiles(late, plain)
   await plain.start()
-  // As time would do it.
+  // Sets the expiry time of the key to the past.
   const expired = await tokenOf(ops)
   await ops.stop()
   const file = join(ops.dir, 'enrol-keys.json')
@@ -263,13 +263,13 @@ test('a key that is revoked, expired or used up, a copied host and a wrong name 
     assert.match(audit, new RegExp(`enrolment_refused.*${reason}: `))
 })
 
-test('a false operator gets nothing: it has the address, and not the keys that the token names', async (t) => {
+test('a false operator at the right address gets nothing, because its keys differ from those in the token', async (t) => {
   const all = await fleet(t)
   const { mesh, ops } = all
   const mallory = mesh.add('mallory')
   await mallory.start()
   const token = decodeEnrolToken(await tokenOf(ops))
-  // The address of the operator leads to mallory, as a hostile bootstrap server or name server would have it.
+  // The address of the operator leads to mallory, as with a hostile bootstrap server or name server.
   const suffix = await ops.peerSuffix()
   const misled = hostWith(all, 'misled', encodeEnrolToken({ ...token, addresses: [`${mallory.multiaddr}${suffix}`] }))
   const starting = misled.start().catch(() => undefined)
@@ -277,7 +277,7 @@ test('a false operator gets nothing: it has the address, and not the keys that t
     'the host has asked twice',
     async () => ((await misled.log().catch(() => '')).match(/waiting for the operator/g) ?? []).length >= 2,
   )
-  // The machine of the operator with another agent.
+  // The right machine of the operator with another agent.
   const other = hostWith(all, 'other', encodeEnrolToken({ ...token, agentId: mallory.agentId }))
   const asking = other.start().catch(() => undefined)
   await until('the other has asked', async () => (await other.log().catch(() => '')).includes('waiting for the operator'))
@@ -288,7 +288,7 @@ test('a false operator gets nothing: it has the address, and not the keys that t
   assert.deepEqual(await hostsOf(ops), [])
 })
 
-test('a path that cuts and swallows only delays, and the host is enrolled once', async (t) => {
+test('a path that refuses connections only delays the enrolment, and the host is enrolled once', async (t) => {
   const all = await fleet(t)
   const { ops } = all
   const proxy = await new CuttableProxy(() => Number(ops.multiaddr.split('/').at(-1))).listen()
@@ -303,7 +303,7 @@ test('a path that cuts and swallows only delays, and the host is enrolled once',
   assert.deepEqual(await hostsOf(ops), ['host'])
 })
 
-test('a hostile relay reads nothing, and what it changes, drops or repeats only delays', async (t) => {
+test('a hostile relay reads no secret, and its changes, drops and repeats only delay the enrolment', async (t) => {
   const relay = await new HostileRelay().start(t)
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
@@ -325,7 +325,7 @@ test('a hostile relay reads nothing, and what it changes, drops or repeats only 
     () => [],
     (chunk) => [chunk, chunk],
   ]
-  // Each carried connection is disturbed at another place, until it has done all that it can.
+  // Disturbs each carried connection at another place, until each trick was used.
   relay.tamper = (chunk, index) => {
     const way = ways[tricks]
     if (way === undefined || index !== 6 + tricks) return [chunk]
@@ -346,7 +346,7 @@ test('a hostile relay reads nothing, and what it changes, drops or repeats only 
     assert.ok(!seen.includes(part))
 })
 
-test('the operator is down, then up: the host waits, says so, and is enrolled', async (t) => {
+test('while the operator is down the host waits and says so, and it is enrolled afterwards', async (t) => {
   const all = await fleet(t)
   const { ops } = all
   const token = await tokenOf(ops)
@@ -361,7 +361,7 @@ test('the operator is down, then up: the host waits, says so, and is enrolled', 
   assert.deepEqual(await hostsOf(ops), ['host'])
 })
 
-test('a host that is killed while it waits goes on at its next start, also without the token', async (t) => {
+test('a host that is killed while it waits continues at its next start, even without the token', async (t) => {
   const all = await fleet(t)
   const { ops, mesh } = all
   const token = await tokenOf(ops)
@@ -378,7 +378,7 @@ test('a host that is killed while it waits goes on at its next start, also witho
   assert.deepEqual(await hostsOf(ops), ['again'])
 })
 
-test('a host that is killed between grant, files and report is enrolled once, and its entries are there once', async (t) => {
+test('a host that is killed during its enrolment is enrolled once, and its ACL gets the entries once', async (t) => {
   const all = await fleet(t)
   const { ops, allow } = all
   const token = await tokenOf(ops, '--uses', '2', '--allow', allow)
@@ -394,7 +394,7 @@ test('a host that is killed between grant, files and report is enrolled once, an
     await ops.start()
     assert.deepEqual(await hostsOf(ops), ['host?'])
   }
-  // Killed before its files, and killed before its report.
+  // Killed before it wrote its files, and killed before it reported to the operator.
   for (const before of [
     { state: 'pending', token, attempt: null },
     { state: 'written', token },
@@ -411,7 +411,7 @@ test('a host that is killed between grant, files and report is enrolled once, an
   assert.equal((await keysOf(ops))[0]!.uses_left, 1)
 })
 
-test('ten hosts at once with eight uses, and the operator restarts in the middle: exactly eight are enrolled', async (t) => {
+test('exactly eight of ten hosts are enrolled with eight uses, even if the operator restarts', async (t) => {
   const all = await fleet(t)
   const { ops, allow } = all
   const token = await tokenOf(ops, '--uses', '8', '--name', 'web[1-8]', '--label', 'role=web', '--allow', allow)
@@ -435,7 +435,7 @@ test('ten hosts at once with eight uses, and the operator restarts in the middle
   assert.match(ran.stdout.toString(), /^web\[1-8\] \(8\): /)
 })
 
-test('help shows the whole way', async () => {
+test('--help lists --enrol', async () => {
   const help = await runDaemonCommand(['--help'])
   assert.match(help.stdout, /--enrol <token>/)
   assert.equal(Object.keys(cleanEnvironment()).includes('X0X_ENROL'), false)

@@ -12,7 +12,7 @@ import {
 } from '../test/support/mesh-of-daemons.ts'
 import { patient } from '../test/support/wait-limits.ts'
 
-// The E2E part of the test plan, on three real daemons and the real command line.
+// The end-to-end part of the test plan, on three real daemons with the real command line.
 
 let mesh: MeshOfDaemons
 let alice: TestDaemon
@@ -60,7 +60,7 @@ const denialOf = (result: CliResult): string => {
   return reason
 }
 
-test('an allowed argv runs, its output arrives, and its exit status is ours', async () => {
+test('an allowed argv runs, its output arrives, and its exit status becomes that of x0x', async () => {
   const result = await alice.exec(bob, ['echo', '42'])
   assert.equal(result.status, 0, result.stderr)
   assert.equal(result.stdout.toString(), '42\n')
@@ -68,11 +68,11 @@ test('an allowed argv runs, its output arrives, and its exit status is ours', as
 })
 
 for (const [title, reason, ...argvs] of [
-  ['a token that does not fit its template is denied', 'argv_not_allowed', ['echo', 'hello']],
-  ['a command that no entry lists is denied', 'argv_not_allowed', ['rm', '-rf', '/']],
-  ['a program that is missing there is a denial that says so', 'spawn_failed', ['does-not-exist-anywhere']],
+  ['a token that does not match its template is denied', 'argv_not_allowed', ['echo', 'hello']],
+  ['a command that no ACL entry lists is denied', 'argv_not_allowed', ['rm', '-rf', '/']],
+  ['a program that is missing on the target is denied with spawn_failed', 'spawn_failed', ['does-not-exist-anywhere']],
   [
-    'a shell character in a token is denied, although there is no shell',
+    'a shell character in a token is denied, although no shell is used',
     'shell_metachar_in_argv',
     ['echo', '99', ';', 'ls'],
     ['echo', '99;ls'],
@@ -82,7 +82,7 @@ for (const [title, reason, ...argvs] of [
     for (const argv of argvs) assert.equal(denialOf(await alice.exec(bob, argv)), reason)
   })
 
-test('the child sees the scrubbed environment and nothing else', async () => {
+test('the child sees only the cleaned environment', async () => {
   const path = await alice.exec(bob, ['printenv', 'PATH'])
   assert.equal(path.stdout.toString(), '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n')
   const names = (await alice.exec(bob, ['env'])).stdout
@@ -90,7 +90,7 @@ test('the child sees the scrubbed environment and nothing else', async () => {
     .trim()
     .split('\n')
     .map((line) => line.split('=')[0])
-  // Where nothing stronger than its process group holds a run, it has a mark.
+  // With containment by a process group only, a mark is added to the environment.
   const mark = (await bob.journal()).some((line) => line['containment'] === 'group') ? ['X0X_RUN'] : []
   assert.deepEqual(names.toSorted(), ['HOME', 'LANG', 'LC_ALL', 'PATH', ...mark])
 })
@@ -99,11 +99,11 @@ test('the child starts in default_cwd', async () => {
   assert.equal((await alice.exec(bob, ['pwd'])).stdout.toString(), '/\n')
 })
 
-test('an agent that is trusted but in no entry is denied', async () => {
+test('a trusted agent without an ACL entry is denied with agent_machine_not_in_acl', async () => {
   assert.equal(denialOf(await charlie.exec(bob, ['echo', '42'])), 'agent_machine_not_in_acl')
 })
 
-test('an agent that is not trusted learns nothing but that', async () => {
+test('an agent that is not trusted gets only trust_rejected', async () => {
   assert.equal(denialOf(await bob.exec(alice, ['echo', '42'])), 'trust_rejected')
 })
 
@@ -116,39 +116,39 @@ test('a denial names the commands that explain it on the target', async () => {
   assert.match((await bob.cli(['acl', 'explain', '--last'])).stdout.toString(), /^last denial, .*: echo 'it is' x\nrequested by alice /)
 })
 
-test('that command explains it, with the function that the daemon uses', async () => {
+test('acl explain gives the reason of a denial, by default from the ACL that the daemon uses', async () => {
   const ids = ['--agent', alice.agentId, '--machine', alice.machineId]
   const refused = await bob.cli(['acl', 'explain', bob.aclFile, ...ids, '--', 'echo', 'hello'])
   assert.equal(refused.status, 1)
   assert.match(refused.stdout.toString(), /argv_not_allowed/)
   assert.match(refused.stdout.toString(), /<INT>/)
   assert.equal((await bob.cli(['acl', 'explain', bob.aclFile, ...ids, '--', 'echo', '42'])).status, 0)
-  // As the denial prints it: the file is the one that the daemon reads.
+  // The command as the denial prints it names no file. It then reads the file that the daemon uses.
   const unnamed = await bob.cli(['acl', 'explain', ...ids, '--', 'echo', 'hello'])
   assert.deepEqual([unnamed.status, unnamed.stdout], [refused.status, refused.stdout])
   assert.equal((await bob.cli(['acl', 'check'])).status, 0)
 })
 
-test('stdout and stderr stay apart and the remote exit status comes back', async () => {
+test('stdout and stderr stay separate, and the remote exit status comes back', async () => {
   const result = await alice.exec(bob, [exiter, '3'])
   assert.equal(result.status, 3)
   assert.equal(result.stdout.toString(), 'to-stdout\n')
   assert.equal(result.stderr, 'to-stderr\n')
 })
 
-test('an explicit timeout above the cap runs at the cap, with a warning', async () => {
+test('an explicit timeout above the limit is lowered to the limit, with a warning', async () => {
   const result = await alice.exec(bob, ['echo', '1'], ['--timeout', '99999'])
   assert.equal(result.status, 0)
   assert.match(result.stderr, /^x0x: warning: timeout_clamped: /)
 })
 
-test('a timeout ends the command with 255 and says why', async () => {
+test('a timeout ends the command with status 255 and a message', async () => {
   const result = await alice.exec(bob, ['sleep', '60'], ['--timeout', '1'])
   assert.equal(result.status, 255)
   assert.match(result.stderr, /stopped \(duration_cap_hit\): --timeout .*SIGTERM/)
 })
 
-test('output comes as it is printed, and Ctrl-C ends the process there', async () => {
+test('output arrives while the command prints it, and Ctrl-C ends the remote process', async () => {
   const running = alice.startCli(['exec', 'bob', '--', ticker])
   await running.printed('tick 3')
   const pid = Number((await bob.journal()).findLast((line) => line.event === 'started')?.['pid'])
@@ -169,7 +169,7 @@ test('a cancelled command that ends by itself keeps its own exit status', async 
   assert.equal((await running.finished).status, 7)
 })
 
-test('a second Ctrl-C does not wait', async () => {
+test('a second Ctrl-C ends x0x without waiting', async () => {
   const running = alice.startCli(['exec', 'bob', '--', stubborn])
   await running.printed('ready')
   running.child.kill('SIGINT')
@@ -185,7 +185,7 @@ test('a second Ctrl-C does not wait', async () => {
 const lastRequest = (journal: readonly { event: string; request_id: string }[]): string | undefined =>
   journal.findLast((line) => line.event === 'request')?.request_id
 
-test('sessions lists what runs, and cancel ends it from another terminal', async () => {
+test('exec sessions lists the running command, and exec cancel ends it from another terminal', async () => {
   const running = alice.startCli(['exec', 'bob', '--', ticker])
   await running.printed('tick 1')
   const { sessions } = await alice.json<{ sessions: { request_id: string; argv: string[] }[] }>('exec', 'sessions')
@@ -204,7 +204,7 @@ test('sessions lists what runs, and cancel ends it from another terminal', async
   )
 })
 
-test('--json prints one object in the shape of the API and keeps the exit status', async () => {
+test('--json prints one object in the format of the API and keeps the exit status', async () => {
   const result = await alice.exec(bob, [exiter, '9'], ['--json'])
   assert.equal(result.status, 9)
   const json = JSON.parse(result.stdout.toString()) as Record<string, unknown>
@@ -219,7 +219,7 @@ test('--json prints one object in the shape of the API and keeps the exit status
   assert.equal((JSON.parse(denial.stdout.toString()) as Record<string, unknown>)['denial_reason'], 'argv_not_allowed')
 })
 
-test('diagnostics count what happened since the start, and the journal is whole', async () => {
+test('diagnostics count the requests since the start, and the audit log verifies', async () => {
   await bob.writeAcl(
     [
       {
@@ -252,7 +252,7 @@ test('diagnostics count what happened since the start, and the journal is whole'
   assert.equal(verify.status, 0, verify.stdout.toString())
 })
 
-test('output above the cap is cut here and counted there', async () => {
+test('output above the limit is cut, and the requester and the target both report it', async () => {
   const run = async (...argv: readonly string[]) => {
     const { status, stdout, stderr } = await alice.exec(bob, [chatter, ...argv], ['--json'])
     assert.equal(status, 3, stderr)
@@ -267,7 +267,7 @@ test('output above the cap is cut here and counted there', async () => {
   assert.deepEqual([whole.truncated, whole.warnings.toSorted()], [false, ['stderr_approaching_cap', 'stdout_approaching_cap']])
 })
 
-test('an agent may be named by its id, or by a prefix of it', async () => {
+test('an agent can be named by its ID or a prefix of it', async () => {
   assert.equal((await alice.exec(bob.agentId, ['echo', '1'])).status, 0)
   assert.equal((await alice.exec(bob.agentId.slice(0, 8), ['echo', '1'])).status, 0)
   const short = await alice.exec(bob.agentId.slice(0, 5), ['echo', '1'])
@@ -275,7 +275,7 @@ test('an agent may be named by its id, or by a prefix of it', async () => {
   assert.match(short.stderr, /no contact or agent matches .*\. An ID prefix needs at least 6 characters/)
 })
 
-test("asking one's own agent goes through the same gates, without the network", async () => {
+test('a request to the own agent passes the same checks and needs no network', async () => {
   assert.equal(denialOf(await bob.exec(bob.agentId, ['echo', '1'])), 'agent_machine_not_in_acl')
   await bob.writeAcl([
     { agent: bob, commands: [['echo', '<INT>']] },
@@ -286,7 +286,7 @@ test("asking one's own agent goes through the same gates, without the network", 
   assert.equal(denialOf(await bob.exec(bob.agentId, ['echo', 'x'])), 'argv_not_allowed')
 })
 
-test('bob introduces alice and charlie, whom nobody told of each other', async () => {
+test('alice hears of charlie from bob and can reach him', async () => {
   interface Peers {
     peers: { agent_id: string }[]
   }
@@ -296,7 +296,7 @@ test('bob introduces alice and charlie, whom nobody told of each other', async (
   assert.equal(denialOf(await alice.exec(charlie.agentId.slice(0, 12), ['echo', '1'])), 'trust_rejected')
 })
 
-test('a peer that is not there is unreachable, and the addresses that were tried are named', async () => {
+test('a stopped peer is unreachable, and the error names the addresses that were tried', async () => {
   await charlie.stop()
   const result = await bob.exec(charlie, ['echo', '1'])
   assert.equal(result.status, 255)
@@ -309,7 +309,7 @@ test('blocking an agent ends its running command within 2 s', async () => {
   const running = alice.startCli(['exec', 'bob', '--', ticker])
   await running.printed('tick 1')
   await bob.ok('contacts', 'trust', 'alice', 'blocked')
-  // From when it holds: to start the command that says so is no part of it.
+  // Measures from the time when the change is in force, without the start of the command line.
   const began = performance.now()
   const result = await running.finished
   assert.ok(performance.now() - began < patient(2000))

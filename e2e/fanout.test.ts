@@ -9,7 +9,7 @@ import { fanoutEventsOf, ledgerProblem, type FanoutEventJson, type FanoutHostJso
 import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
 import { announceNowhere, MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 
-// One daemon asks many: each way in which a host can end, for real.
+// A fan-out of one daemon with every kind of end that a host can have.
 
 type Host = Extract<FanoutEventJson, { type: 'host' }>
 type Ledger = Extract<FanoutEventJson, { type: 'ledger' }>
@@ -27,7 +27,7 @@ let token: string
 
 const DEAD = 'd'.repeat(64)
 
-/** One fan-out of alice's. */
+/** One fan-out of alice. */
 class Asked {
   readonly events: FanoutEventJson[] = []
   readonly #call: ReturnType<typeof request>
@@ -75,7 +75,7 @@ class Asked {
     await until(what, () => this.events.some(is))
   }
 
-  /** Its ends add up, and each host that was named ended once. */
+  /** Checks that the counts add up, and that each named host ended exactly once. */
   async addsUp(): Promise<this> {
     await this.over
     const asked = this.of('fanout').flatMap(({ hosts }) => hosts.map(({ host }) => host))
@@ -109,7 +109,7 @@ before(async () => {
   waits = await mesh.program('waits', "trap 'exit 7' TERM\necho ready\nwhile :; do sleep 0.05; done")
   exits = await mesh.program('exits', 'exit $1')
   copies = await mesh.program('copies', 'cat')
-  // Carol is reached by a path that can be cut, and by no other.
+  // The only path to carol is the proxy, which can be cut.
   proxy = await new CuttableProxy(() => Number(carol.multiaddr.split('/')[4])).listen()
   await Promise.all([alice, carol].map(announceNowhere))
   await alice.start()
@@ -132,7 +132,7 @@ after(async () => {
   await proxy.close()
 })
 
-test('each host runs it with the same stdin, named twice is asked once, and the ledger is well', async () => {
+test('each host runs the command once with the same stdin, even if named twice, and the ledger is consistent', async () => {
   const asked = await ask({ hosts: ['bob', 'carol', 'dave', 'bob', bob.agentId], argv: [copies], stdin_b64: 'aGk=' }).addsUp()
   assert.deepEqual([asked.ledger.ok, asked.ledger.asked, asked.ledger.ran], [true, 3, 3], JSON.stringify(asked.events))
   for (const daemon of [bob, carol, dave]) {
@@ -151,7 +151,7 @@ test('each host runs it with the same stdin, named twice is asked once, and the 
   assert.equal(journal.length, 3)
 })
 
-test('a host that denies, one that nobody can reach, and one that fails end as that', async () => {
+test('a host that denies, a host that is unreachable and a host that fails each end as such', async () => {
   const asked = await ask({ hosts: ['bob', 'dave', DEAD], argv: ['true'] }).addsUp()
   assert.deepEqual(facts(asked.ended(bob)), { end: 'ran', code: 0, signal: null, denial_reason: null, error: null, incomplete: false })
   assert.deepEqual([asked.ended(dave).end, asked.ended(dave).denial_reason], ['denied', 'argv_not_allowed'])
@@ -163,7 +163,7 @@ test('a host that denies, one that nobody can reach, and one that fails end as t
   assert.deepEqual([failing.ledger.ok, failing.ledger.ran, failing.ledger.failed, failing.ended(bob).code], [false, 2, 2, 3])
 })
 
-test('one whose daemon is killed in the middle, and one whose path is cut for longer than the lease, may have run', async () => {
+test('a host whose daemon is killed, or whose path is cut for longer than the lease, ends as unknown', async () => {
   const asked = ask({ hosts: ['bob', 'carol', 'dave'], argv: [waits] })
   for (const daemon of [bob, carol, dave]) await asked.saw(`${daemon.name} began`, isStarted(daemon))
   proxy.refuse()
@@ -182,7 +182,7 @@ test('one whose daemon is killed in the middle, and one whose path is cut for lo
   await asked.addsUp()
   assert.deepEqual([asked.ended(carol).end, asked.ended(dave).end, asked.ended(bob).end], ['unknown', 'unknown', 'cancelled'])
   assert.equal(asked.ended(bob).code, 7)
-  // It ended there, when its lease did: only nobody here knows.
+  // The run ended on carol when its lease expired. Only the requester does not know.
   await until('it ended on carol', async () =>
     (await carol.journal()).some((line) => line.event === 'exit' && line.request_id === request_id),
   )
@@ -190,7 +190,7 @@ test('one whose daemon is killed in the middle, and one whose path is cut for lo
   await dave.start()
 })
 
-test('a caller who hangs up in the middle cancels what runs, and no more begins', async () => {
+test('a client that hangs up cancels the running commands, and no further host starts', async () => {
   const asked = ask({ hosts: ['bob', 'dave'], argv: [waits], parallel: 1 })
   await asked.saw('bob began', isStarted(bob))
   const { request_id } = asked.of('started')[0]!
@@ -200,7 +200,7 @@ test('a caller who hangs up in the middle cancels what runs, and no more begins'
   assert.ok(!(await dave.journal()).some((line) => line.event === 'request' && line['argv'] === waits))
 })
 
-test('a daemon that stops in the middle says how each ended first', async () => {
+test('a daemon that stops during a fan-out first reports how each host ended', async () => {
   const asked = ask({ hosts: ['bob', 'carol', 'dave'], argv: [waits], parallel: 2 })
   for (const daemon of [bob, carol]) await asked.saw(`${daemon.name} began`, isStarted(daemon))
   const [, status] = await Promise.all([asked.addsUp(), alice.stop()])
@@ -209,7 +209,7 @@ test('a daemon that stops in the middle says how each ended first', async () => 
   await alice.start()
 })
 
-test('where operators alone may ask, one proof covers each host of its fan-out and nothing else', async () => {
+test('with operator proof required, one proof covers all hosts of its fan-out and no other request', async () => {
   await alice.stop()
   Object.assign(alice.options, { env: { X0X_REQUIRE_OPERATOR_PROOF: 'true' } })
   await alice.start()

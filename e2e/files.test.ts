@@ -8,7 +8,7 @@ import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
 import { startCli, until, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { acquaintFiles, proxiedPair, type ProxiedPair } from '../test/support/proxied-pair.ts'
 
-// Files are copied by the built command line between two real daemons, over a path that can be cut.
+// Copies files between two real daemons with the built command line, over a path that can be cut.
 
 const MIB = 1024 * 1024
 
@@ -33,7 +33,7 @@ const digest = async (path: string): Promise<string> =>
     .update(await readFile(path))
     .digest('hex')
 
-/** Everything below a directory except unfinished files. */
+/** Names of all finished files in a directory. */
 const finished = async (directory: string): Promise<string[]> =>
   (await readdir(directory, { recursive: true })).filter((name) => !/\.x0x-|\.part$/.test(name)).toSorted()
 
@@ -55,7 +55,7 @@ test('files of every size arrive whole in both directions', async (t) => {
   assert.deepEqual([await readdir(there), (await readdir(here)).toSorted()], [['file'], ['back', 'file']])
 })
 
-test('a tree is copied with its modes, times, empty directories and odd names', async (t) => {
+test('a tree is copied with its modes, times, empty directories and unusual names', async (t) => {
   const stage = await stageOf(t, 'read = true\nwrite = true\ncreate_dirs = true\nmode = "0777"')
   const { here, there } = stage
   const names = ['plain', 'with blank', 'line\nfeed', '-rf', '…', 'x'.repeat(200)]
@@ -76,7 +76,7 @@ test('a tree is copied with its modes, times, empty directories and odd names', 
   }
 })
 
-test('the entry that is suggested for a denied upload allows it, and allows no more than to write there', async (t) => {
+test('the ACL entry that is suggested for a denied upload allows the upload but no read', async (t) => {
   const stage = await stageOf(t)
   const { alice, bob, mesh, here } = stage
   const inbox = join(mesh.root, 'inbox')
@@ -96,7 +96,7 @@ test('the entry that is suggested for a denied upload allows it, and allows no m
   assert.match(read.stderr, /argv_not_allowed/)
 })
 
-test('standard input and output are copied, and a listing shows what is there', async (t) => {
+test('x0x cp copies standard input and output, and x0x ls lists the directory', async (t) => {
   const stage = await stageOf(t)
   const { alice, there } = stage
   const data = randomBytes(20 * MIB)
@@ -109,7 +109,7 @@ test('standard input and output are copied, and a listing shows what is there', 
   assert.equal((await alice.cli(['ls', `bob:${there}`])).stdout.toString(), 'data\n')
 })
 
-test('the ACL decides, each file has its own error, and the status says so', async (t) => {
+test('the ACL decides about each file, each failed file has its own error, and the exit status shows it', async (t) => {
   const stage = await stageOf(t, 'read = true\nwrite = true\nmax_file_bytes = 100')
   const { bob, here, there, mesh } = stage
   await writeFile(join(here, 'small'), 'small')
@@ -127,7 +127,7 @@ test('the ACL decides, each file has its own error, and the status says so', asy
   assert.deepEqual(await finished(there), ['out', 'small'])
   for (const words of [['a', 'b'], [`bob:${there}/small`, `bob:${there}/other`], [`bob:small`, '.'], ['a'], [`bob[1-2]:${there}/a`, '.']])
     assert.equal((await copy(stage, ...words)).status, 2, words.join(' '))
-  // Everything was in the audit log before, and the log is whole.
+  // The audit log has every request, and it verifies.
   const asked = (await bob.journal()).filter(({ event }) => event === 'request')
   assert.ok(asked.some(({ argv }) => Array.isArray(argv) && argv[0] === '@write' && argv[1] === `${there}/small`))
   await bob.ok('audit', 'verify')
@@ -155,7 +155,7 @@ for (const [direction, title] of [
     return { ...stage, to, source, words: direction === 'up' ? [source, `bob:${to}/large`] : [`bob:${source}`, join(to, 'large')] }
   }
 
-  test(`${title} goes on after kill -9 of its client, with the old file as it was until then`, async (t) => {
+  test(`${title} continues after its client was killed, and the old file stays until then`, async (t) => {
     const { alice, to, source, words, ...stage } = await begin(t)
     await writeFile(join(to, 'large'), 'old')
     const running = start(alice, ...words)
@@ -170,7 +170,7 @@ for (const [direction, title] of [
     void stage
   })
 
-  test(`${title} says how to go on after Ctrl-C, and goes on after a restart of both daemons`, async (t) => {
+  test(`${title} says how to continue after Ctrl-C, and continues after a restart of both daemons`, async (t) => {
     const { alice, bob, to, source, words } = await begin(t)
     const running = start(alice, ...words)
     await begun(to)
@@ -209,7 +209,7 @@ for (const [direction, title] of [
   })
 }
 
-test('a copy needs no more memory than its chunks', async (t) => {
+test('copying 300 MiB makes neither daemon grow by 128 MiB', async (t) => {
   const stage = await stageOf(t)
   const { alice, bob, here, there } = stage
   await writeFile(join(here, 'first'), randomBytes(32 * MIB))
@@ -221,7 +221,7 @@ test('a copy needs no more memory than its chunks', async (t) => {
   assert.equal((await copy(stage, `bob:${there}/large`, join(here, 'back'))).status, 0)
   const after = await Promise.all([alice.memory(), bob.memory()])
   for (const [index, bytes] of after.entries()) assert.ok(bytes - before[index]! < 128 * MIB, `${before[index]} → ${bytes}`)
-  // Zeros take no place on the disk.
+  // Zeros are stored as holes and occupy no disk space.
   assert.ok((await stat(join(there, 'large'))).blocks * 512 < 100 * MIB)
   await rm(join(here, 'back'))
 })

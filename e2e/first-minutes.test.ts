@@ -10,7 +10,7 @@ import { ownPort } from '../test/support/own-port.ts'
 
 const ROOT = join(import.meta.dirname, '..')
 
-/** The lines of the README's first block with prompts: who types what. */
+/** The lines of the first console block of the README, and who types each. */
 const readmeLines = async (): Promise<{ who: string; line: string }[]> => {
   const [, section = ''] = (await readFile(join(ROOT, 'README.md'), 'utf8')).split('\n## Two machines, six commands\n')
   const [, block = ''] = /```console\n([^]*?)```/.exec(section) ?? []
@@ -24,7 +24,7 @@ const readmeLines = async (): Promise<{ who: string; line: string }[]> => {
     })
 }
 
-/** A machine of its own as far as a user sees: a home, a port, the programs on the PATH. */
+/** A machine from the view of a user: a home directory, a port, and the programs on the PATH. */
 const machine = async (t: TestContext, root: string, name: string): Promise<Record<string, string>> => {
   const home = join(root, name)
   await mkdir(join(home, 'bin'), { recursive: true, mode: 0o700 })
@@ -44,7 +44,7 @@ const machine = async (t: TestContext, root: string, name: string): Promise<Reco
   return { ...cleanEnvironment(), HOME: home, PATH: `${join(home, 'bin')}:${process.env['PATH']}`, X0X_LISTEN: listen, X0X_MDNS: 'false' }
 }
 
-/** A line that ends with `&`: answers when the daemon says that it is ready. */
+/** Runs a line that ends with `&`. Resolves when the daemon prints that it is ready. */
 const background = async (line: string, env: Record<string, string>): Promise<void> => {
   const child = spawn('bash', ['-c', line], { env, stdio: ['ignore', 'pipe', 'ignore'] })
   for await (const part of child.stdout) if (String(part).includes(' ready: ')) break
@@ -56,7 +56,7 @@ test('the lines of the README lead from two empty machines to the first command'
   assert.ok(lines.length <= 6, `${lines.length} commands`)
   const mesh = await MeshOfDaemons.create('x0x-first-')
   const homes = { bob: await machine(t, mesh.root, 'bob'), alice: await machine(t, mesh.root, 'alice') }
-  // Behind the ends of both daemons.
+  // Registered after both daemons, so that they stop first.
   t.after(async () => mesh.stop())
   const envOf = (who: string) => homes[who as keyof typeof homes]
   const shell = ({ who, line }: { who: string; line: string }) => talkWith(['bash', '-c', line], envOf(who))

@@ -16,7 +16,7 @@ import {
   type TestDaemon,
 } from '../test/support/mesh-of-daemons.ts'
 
-// One command for many hosts, as a person at a terminal and a script see it: real daemons, the built command line.
+// One command for many hosts from the view of a user at a terminal and of a script. Uses real daemons and the built command line.
 
 let mesh: MeshOfDaemons
 let alice: TestDaemon
@@ -47,7 +47,7 @@ before(async () => {
 
 after(async () => mesh.stop())
 
-/** The last of them knows one command less. */
+/** The last host allows one command less. */
 const commandsOf = (host: TestDaemon): string[][] => [
   ['echo', '<INT>'],
   ['cat'],
@@ -62,7 +62,7 @@ const tickersOf = async (): Promise<number[]> => {
   const lines = (await Promise.all(web.map(async (host) => host.journal()))).flat()
   return lines.filter(({ event }) => event === 'started').map((line) => Number(line['pid']))
 }
-/** The first two of them run it, and the turn of the others has not come. */
+/** Starts a fan-out of which the first two hosts run the command, while the others have not started. */
 const ticking = async (who: string, path: string): Promise<RunningCli> => {
   const running = alice.startCli(['exec', who, '--parallel', '2', '--ledger', path, '--', ticker])
   for (const host of ['web1', 'web2']) await running.printed(`${host}: tick 2`)
@@ -71,7 +71,7 @@ const ticking = async (who: string, path: string): Promise<RunningCli> => {
 const noneRuns = async (): Promise<number> =>
   until('nothing of it runs any more', async () => (await tickersOf()).every((pid) => !isRunning(pid)) && 1)
 
-test('every host answers behind its name, and the summary adds up', async () => {
+test('each line of output starts with the name of its host, and the summary adds up', async () => {
   const result = await alice.cli(['exec', 'web[1-4]', '--', 'echo', '42'])
   assert.equal(result.status, 0, result.stderr)
   assert.deepEqual(
@@ -81,7 +81,7 @@ test('every host answers behind its name, and the summary adds up', async () => 
   assert.match(result.stderr, /^x0x: 4 hosts asked: 4 ran, 0 denied, 0 unreachable, 0 not started, 0 cancelled, 0 unknown; \d+ s\n$/)
 })
 
-test('whoever is unknown stops all before anybody is asked', async () => {
+test('an unknown host is an error before any host is asked', async () => {
   const before = (await web[0]!.journal()).length
   for (const words of [['web[1-5]'], ['web1', 'extra'], ['@nobody'], ['web[1-999999999]'], ['web[1-'], ['!web1']]) {
     const result = await alice.cli(['exec', ...words, '--', 'echo', '1'])
@@ -91,7 +91,7 @@ test('whoever is unknown stops all before anybody is asked', async () => {
   assert.equal((await web[0]!.journal()).length, before)
 })
 
-test('mixed ends: each host is named with its reason, and --retry asks again where it certainly did not run', async () => {
+test('the summary names each host with its reason, and --retry asks the hosts where the command certainly did not run', async () => {
   const path = ledgerIn('mixed.ledger')
   await web[2]!.stop()
   const first = await alice.cli(['exec', 'web[1-4]', '-g', '--ledger', path, '--', 'pwd'])
@@ -121,7 +121,7 @@ test('mixed ends: each host is named with its reason, and --retry asks again whe
   assert.match((await alice.cli(['exec', '--retry', path])).stderr, /no host to retry/)
 })
 
-test('a reader that goes away ends it quietly, and what runs there', async () => {
+test('if its reader closes the pipe, a fan-out ends quietly and its commands end too', async () => {
   const line = [...cliCommand, ...alice.selector, 'exec', 'web[1-3]', '--', ticker].map((word) => `'${word}'`).join(' ')
   const child = spawn('sh', ['-c', `{ ${line}; echo "status $?" >&2; } | head -1`], {
     env: cleanEnvironment(),
@@ -136,7 +136,7 @@ test('a reader that goes away ends it quietly, and what runs there', async () =>
   await noneRuns()
 })
 
-test('a command that is killed leaves a ledger that says what is known', async () => {
+test('a fan-out that is killed leaves a ledger with unknown and not started hosts, which --retry uses', async () => {
   const path = ledgerIn('killed.ledger')
   const running = await ticking('web[1-4]', path)
   running.child.kill('SIGKILL')
@@ -153,7 +153,7 @@ test('a command that is killed leaves a ledger that says what is known', async (
   await noneRuns()
 })
 
-test('--json is one object, and the same whatever else is asked for', async () => {
+test('--json prints one object with the result of each host', async () => {
   const result = await alice.cli(['exec', 'web[1-2]', '--json', '--', exiter, '9'])
   assert.equal(result.status, 1)
   const answer = JSON.parse(result.stdout.toString()) as { ok: boolean; failed: number; hosts: { host: string; stdout_b64: string }[] }
@@ -161,7 +161,7 @@ test('--json is one object, and the same whatever else is asked for', async () =
   assert.equal(Buffer.from(answer.hosts[0]!.stdout_b64, 'base64').toString(), 'to-stdout\n')
 })
 
-test('labels and groups choose hosts, before a restart and after it', async () => {
+test('labels and groups select hosts, before and after a restart', async () => {
   assert.match(await alice.ok('contacts', 'label', 'web1', 'role=web', 'site=ber'), /role=web site=ber/)
   await alice.ok('contacts', 'label', 'web2', 'role=web', 'site=ams')
   await alice.ok('contacts', 'label', 'web3', 'role=db')

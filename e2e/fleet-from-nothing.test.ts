@@ -9,13 +9,13 @@ import { MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.
 
 const [, LOOP = ''] = /^```text\n(card=.*?)^```$/ms.exec(pageText('docs/fleets.md')) ?? []
 
-/** Another machine is the daemon of that name. */
+/** A shell function `ssh` for which a daemon with this name is the remote machine. */
 const sshTo = (hosts: Readonly<Record<string, TestDaemon>>): string => {
   const dirs = Object.entries(hosts).map(([name, { dir }]) => `${name}) X0X_DATA_DIR='${dir}' "$@";;`)
   return `ssh() { local host=$1; shift; case $host in ${dirs.join(' ')} esac; }`
 }
 
-test('the loop of docs/fleets.md makes a fleet of hosts that know nobody, and one ACL does for all of them', async (t) => {
+test('the loop of docs/fleets.md makes a fleet of hosts without contacts, and all of them use one ACL', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const ops = mesh.add('ops')
@@ -32,13 +32,13 @@ test('the loop of docs/fleets.md makes a fleet of hosts that know nobody, and on
   assert.match(stdout.toString(), /^web\[1-3\] \(3\): /)
 })
 
-test('a host with the keys of another takes no name away, and the loop of docs/fleets.md counts it out', async (t) => {
+test('a host with the keys of another does not take its name, and the loop of docs/fleets.md skips it', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const [ops, web1, web3] = [mesh.add('ops'), mesh.add('web1'), mesh.add('web3')]
   await Promise.all([ops.start(), web1.start(), web3.start()])
   const env = { ...(await commandInPath(t)), X0X_DATA_DIR: ops.dir }
-  // Of one image.
+  // Two hosts from one image have the same keys.
   const { stdout, stderr } = await promisify(execFile)('bash', ['-c', `${sshTo({ web1, web2: web1, web3 })}\n${LOOP}`], { env })
   assert.match(stderr, /^x0x: this agent is the contact web1 \(conflict\): it cannot be web2 too, and nothing was changed$/m)
   assert.match(stderr, /^ {5}Try: x0x contacts import LINK --as web1, or, to rename it: x0x contacts import LINK --as web2 --rename$/m)

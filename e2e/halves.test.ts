@@ -6,18 +6,18 @@ import { test, type TestContext } from 'node:test'
 import { isRunning, MeshOfDaemons, until, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { patient } from '../test/support/wait-limits.ts'
 
-// A daemon is two processes. Either may be killed at any moment, with a run in work.
+// A daemon consists of two processes. Each may be killed at any moment, during a run.
 
-/** Five seconds are promised, of which the lease takes four; two more are for a busy machine. */
+/** The promise is five seconds, four of them for the lease. Two more are for a busy machine. */
 const CHILD_DEAD_WITHIN_MS = 7_000
 
 interface Stage {
   readonly alice: TestDaemon
   readonly bob: TestDaemon
-  /** A command of alice's on bob that never ends by itself. */
+  /** A command of alice on bob that never ends by itself. */
   readonly running: RunningCli
   readonly childPid: number
-  /** Once this file is there the command prints `after`. */
+  /** When this file exists, the command prints `after`. */
   readonly marker: string
 }
 
@@ -56,7 +56,7 @@ const assertWorks = async ({ alice, bob }: Stage): Promise<void> => {
 
 const linesOf = async ({ bob }: Stage, event: string) => (await bob.journal()).filter((line) => line.event === event)
 
-test("SIGKILL of the responder's network half: the executor goes on, a new one comes, and the run goes on through it", async (t) => {
+test("after SIGKILL of the target's network process, a new one starts and the run continues through it", async (t) => {
   const stage = await stageOf(t)
   const { bob, running, childPid } = stage
   const [executor, network] = [bob.pid, await bob.networkPid()]
@@ -76,7 +76,7 @@ test("SIGKILL of the responder's network half: the executor goes on, a new one c
   assert.ok((totals['requests_allowed'] ?? 0) >= 2, 'the counters went on')
 })
 
-test("SIGKILL of both network halves: the run has its end in the executor's journal, and its child dies", async (t) => {
+test('after SIGKILL of both network processes, the child dies and the audit log has the end of the run', async (t) => {
   const stage = await stageOf(t)
   const { alice, bob, running } = stage
   const pids = [await alice.networkPid(), await bob.networkPid()]
@@ -88,7 +88,7 @@ test("SIGKILL of both network halves: the run has its end in the executor's jour
   await assertWorks(stage)
 })
 
-test("SIGKILL of the responder's executor: its network half is gone at once, the child dies, and the next start says lost", async (t) => {
+test("after SIGKILL of the target's executor process, its network process and the child end, and the next start logs lost", async (t) => {
   const stage = await stageOf(t)
   const { bob, running } = stage
   const network = await bob.networkPid()
@@ -104,7 +104,7 @@ test("SIGKILL of the responder's executor: its network half is gone at once, the
   await assertWorks(stage)
 })
 
-test("SIGKILL of the requester's network half: the caller is told, the child dies, and the same daemon asks again", async (t) => {
+test("after SIGKILL of the requester's network process, the client gets an error, the child dies, and new requests work", async (t) => {
   const stage = await stageOf(t)
   const { alice, running } = stage
   const [executor, network] = [alice.pid, await alice.networkPid()]
@@ -118,7 +118,7 @@ test("SIGKILL of the requester's network half: the caller is told, the child die
   assert.equal(alice.pid, executor)
 })
 
-test("SIGKILL of the requester's executor: its network half is gone at once, and the child dies", async (t) => {
+test("after SIGKILL of the requester's executor process, its network process ends at once and the child dies", async (t) => {
   const stage = await stageOf(t)
   const network = await stage.alice.networkPid()
   const since = performance.now()
@@ -130,7 +130,7 @@ test("SIGKILL of the requester's executor: its network half is gone at once, and
   await assertWorks(stage)
 })
 
-test('a network half that is killed again and again comes again, and a signal to stop does not end it alone', async (t) => {
+test('a network process is restarted after each kill, and signals to stop have no effect on it alone', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const daemon = mesh.add('alice')
@@ -149,7 +149,7 @@ test('a network half that is killed again and again comes again, and a signal to
   assert.equal(isRunning(last), false)
 })
 
-test('the executor has no socket of the network, and a program that it starts nothing of either half', async (t) => {
+test('the executor process holds no network socket, and a child holds no socket of the daemon', async (t) => {
   const stage = await stageOf(t)
   const inodesIn = async (pid: number): Promise<string[]> => {
     const fds = await readdir(`/proc/${pid}/fd`)
@@ -172,7 +172,7 @@ test('the executor has no socket of the network, and a program that it starts no
   )
 })
 
-test('a network half that hangs keeps neither a stop nor, when its executor was killed, the next start from going on', async (t) => {
+test('a hanging network process blocks neither a stop nor the next start after its executor process was killed', async (t) => {
   const mesh = await MeshOfDaemons.create()
   t.after(async () => mesh.stop())
   const daemon = mesh.add('alice')
@@ -181,7 +181,7 @@ test('a network half that hangs keeps neither a stop nor, when its executor was 
   process.kill(first, 'SIGSTOP')
   await daemon.stop('SIGKILL')
   assert.ok(isRunning(first), 'it cannot see that it is alone')
-  // It still holds the port of the mesh.
+  // The stopped network process still holds the port of the mesh.
   await daemon.start()
   assert.equal(isRunning(first), false)
   const second = await daemon.networkPid()

@@ -9,7 +9,7 @@ import { loadOrCreateAgentKey } from '../src/identity/agent-key.ts'
 import { aliceBobCharlie, MeshOfDaemons, runDaemonCommand, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { response } from '../test/support/rest-server.ts'
 
-// What an operator does with keys: alice may ask bob.
+// Key operations of an operator. Alice may send requests to bob.
 
 let mesh: MeshOfDaemons
 let alice: TestDaemon
@@ -33,7 +33,7 @@ const statusOf = async (path: string, token: string): Promise<number> => {
   return answer.statusCode ?? 0
 }
 
-test('a token that got out is made anew without a restart: 401 for the old one, in a stream as well, and for a network half that comes later', async () => {
+test('rotate-token replaces a token without a restart, and the old one fails at once, also in open streams', async () => {
   await writeFile(join(alice.dir, 'config.toml'), 'metrics_token = true\n', { mode: 0o600 })
   await alice.restart()
   const [api, metrics] = [await secretOf(alice, 'api-token'), await secretOf(alice, 'metrics-token')]
@@ -53,7 +53,7 @@ test('a token that got out is made anew without a restart: 401 for the old one, 
   assert.deepEqual([await statusOf('/agent', api), await statusOf('/agent', renewed), await statusOf('/metrics', metrics)], [401, 200, 200])
   await alice.ok('keys', 'rotate-token', 'metrics-token')
   assert.deepEqual([await statusOf('/metrics', metrics), await statusOf('/metrics', await secretOf(alice, 'metrics-token'))], [401, 200])
-  // A network half of a later life is told the tokens as they are now.
+  // A network process that starts later gets the current tokens.
   process.kill(await alice.networkPid(), 'SIGKILL')
   await until('the network half is back', async () => (await statusOf('/agent', renewed).catch(() => 0)) === 200)
   assert.equal(await statusOf('/agent', api), 401)
@@ -70,7 +70,7 @@ test('a token that got out is made anew without a restart: 401 for the old one, 
   assert.equal((await bob.cli(['keys', 'rotate-token', 'agent-key'])).status, 2)
 })
 
-test("an operator's key is made anew for the API and for the desk; who kept the old one decides nothing", async () => {
+test('a new operator key works for the API and the approval service, and a proof with the old key fails', async () => {
   const file = join(alice.dir, 'operator.key')
   const old = await readFile(file)
   await alice.ok('keys', 'rotate-token', 'operator-key')
@@ -84,7 +84,7 @@ test("an operator's key is made anew for the API and for the desk; who kept the 
   await writeFile(file, renewed)
 })
 
-/** The lines that the page has under this name. */
+/** Shell lines of the page docs/keys.md with this name. */
 const documented = async (name: string): Promise<string> => {
   const page = await readFile(new URL('../docs/keys.md', import.meta.url), 'utf8')
   const [, lines] = new RegExp(`^\`\`\`sh ${name}\\n([^]*?)^\`\`\`$`, 'm').exec(page) ?? []
@@ -97,7 +97,7 @@ const shell = (script: string, env: Record<string, string>): void => {
   assert.equal(status, 0, stderr)
 }
 
-test('a backup by the lines of the page, restored elsewhere: the same agent, contacts, labels, groups and right to ask, and a journal that goes on', async () => {
+test('a backup with the commands of the docs restores identity, contacts, labels, groups, permissions and the request log', async () => {
   await alice.ok('contacts', 'label', 'bob', 'role=db')
   await writeFile(join(alice.dir, 'groups.toml'), '[groups]\nprod = ["role=db"]\n', { mode: 0o600 })
   const contacts = await alice.ok('contacts', 'list')
@@ -125,7 +125,7 @@ test('a backup by the lines of the page, restored elsewhere: the same agent, con
   assert.deepEqual(argvs, ['echo', '1', 'echo', '2'])
 })
 
-test('the agent key alone on another machine: pins refuse it, a pin lets it in, and the ACL still lists the pair it lists', async () => {
+test('a pin refuses the agent key on another machine, and after a new pin the ACL denies it', async () => {
   const [from, elsewhere] = [restored, mesh.add('elsewhere')]
   await mkdir(elsewhere.dir, { recursive: true, mode: 0o700 })
   for (const name of ['agent.key', 'contacts.json'])
@@ -141,7 +141,7 @@ test('the agent key alone on another machine: pins refuse it, a pin lets it in, 
   assert.deepEqual([denied.status, /agent_machine_not_in_acl/.test(denied.stderr)], [255, true], denied.stderr)
 })
 
-test('keys that the service manager hands down are those of the data directory, which has none; two of them are none', async () => {
+test('keys passed as credentials replace those of the data directory, and the daemon does not start with both', async () => {
   const credentials = join(mesh.root, 'credentials')
   await mkdir(credentials, { mode: 0o700 })
   const sealed = mesh.add('sealed', { env: { CREDENTIALS_DIRECTORY: credentials } })
@@ -151,7 +151,7 @@ test('keys that the service manager hands down are those of the data directory, 
   const names = ['agent.key', 'machine.key']
   for (const name of names) {
     await rename(join(sealed.dir, name), join(credentials, name))
-    // As systemd leaves it: its own, which the unit reads by its group or an access control list.
+    // Systemd leaves a credential with this mode. The unit can read it through its group or an access control list.
     await chmod(join(credentials, name), 0o440)
   }
   await sealed.start()
@@ -170,7 +170,10 @@ test('keys that the service manager hands down are those of the data directory, 
   await sealed.stop()
 })
 
-/** What was killed between the statement and the key left the old one, and a statement about a key that nobody has. */
+/**
+ * Kills a rotation after it wrote the statement about the new key and before it wrote the key. The agent must keep its old key, and
+ * contacts must not follow.
+ */
 const killsRotation = async (): Promise<void> => {
   const [formerly, key] = [restored.agentId, await readFile(join(restored.dir, 'agent.key'), 'utf8')]
   const script = join(import.meta.dirname, '../test/support/killed-rotation.ts')
@@ -186,7 +189,7 @@ const killsRotation = async (): Promise<void> => {
   await restored.stop()
 }
 
-test('an agent gets a new key: not under a running daemon; a contact follows it by name, and the ACL has to', async () => {
+test('an agent gets a new key while its daemon is stopped, contacts follow it, and the ACL must be edited', async () => {
   await mesh.daemons.find(({ name }) => name === 'elsewhere')!.stop()
   await restored.start()
   const running = await restored.cli(['keys', 'rotate', '--yes'])
@@ -198,7 +201,7 @@ test('an agent gets a new key: not under a running daemon; a contact follows it 
   assert.match(await restored.ok('keys', 'rotate', '--yes'), new RegExp(`^agent [0-9a-f]{64}, formerly ${formerly}\\n`))
   await restored.start()
   assert.notEqual(restored.agentId, formerly)
-  // The first word that bob hears of the new key is the link of this command, which is denied there.
+  // Bob first hears of the new key through the link of this command, which is denied.
   const first = await bob.exec('alice', ['echo', '4'])
   assert.match(first.stderr, /denied .* \(\w+\): /)
   assert.equal((await restored.exec('bob', ['echo', '4'])).status, 255)

@@ -11,11 +11,11 @@ import { isAlive } from '../test/support/processes.ts'
 import { rexdCommand } from '../test/support/rexd-command.ts'
 import { rexdPlace } from '../test/support/rexd-server.ts'
 
-// A command ends and leaves a process running. Every interface says that it was ended, and how many there were.
+// A command ends and leaves a process running. Every interface reports that this process was ended, and the number of such processes.
 
 const TEXT = '1 process that the command left running was ended with it'
 const LEAVES = 'setsid sleep 1000 </dev/null >/dev/null 2>&1 & echo $!'
-/** On a terminal, the end of the command hangs up what it left in its process group, unless that ignores it. */
+/** The end of a command on a terminal sends SIGHUP to the processes of its group. This one ignores it. */
 const LEAVES_ON_TERMINAL = `trap '' HUP; ${LEAVES}`
 
 let mesh: MeshOfDaemons
@@ -37,7 +37,7 @@ before(async () => {
 
 after(async () => mesh.stop())
 
-test('x0x exec warns, keeps the status of the command, and the target has it in its audit log and diagnostics', async () => {
+test('x0x exec warns about an ended descendant and keeps the exit status, and the target logs and counts it', async () => {
   const { status, stdout, stderr } = await alice!.exec(bob!, [leaves])
   assert.deepEqual([status, isAlive(Number(stdout))], [0, false])
   assert.equal(stderr, `x0x: warning: descendants_ended: ${TEXT}\n`)
@@ -50,7 +50,7 @@ test('x0x exec warns, keeps the status of the command, and the target has it in 
   assert.deepEqual([recent_warnings[0]?.['kind'], recent_warnings[0]?.['processes']], ['descendants_ended', 1])
 })
 
-test('x0x exec --json, a fan-out and attach have it too', async () => {
+test('x0x exec --json, a fan-out and attach report an ended descendant', async () => {
   const one = await alice!.cli(['exec', 'bob', '--json', '--', leaves])
   assert.deepEqual((JSON.parse(one.stdout.toString()) as { warnings: string[] }).warnings, ['descendants_ended'])
   const many = await alice!.cli(['exec', 'bob,charlie', '--', leaves])
@@ -60,7 +60,7 @@ test('x0x exec --json, a fan-out and attach have it too', async () => {
   assert.ok(attached.status === 0 && attached.stderr.includes(`warning: descendants_ended: ${TEXT}`), attached.stderr)
 })
 
-test('REXD has it in exec.exit, and rexd exec says it', async (t) => {
+test('rexd exec reports an ended descendant', async (t) => {
   const { config } = await rexdPlace(t)
   const [file, ...words] = rexdCommand('deploy/bin/rexd.mjs')
   const child = spawn(file, [...words, 'exec', '--config', config, '--', 'sh', '-c', LEAVES], { stdio: ['ignore', 'pipe', 'pipe'] })
@@ -68,7 +68,7 @@ test('REXD has it in exec.exit, and rexd exec says it', async (t) => {
   assert.deepEqual([isAlive(Number(stdout)), stderr], [false, `rexd: ${TEXT}\n`])
 })
 
-test('MCP has it in the result', async (t) => {
+test('the result of an MCP tool counts ended descendants', async (t) => {
   const { run } = await startMcp(t)
   const result = await run('exec_capture', { command: 'bash', args: ['-c', LEAVES] })
   assert.deepEqual([result.success, result.descendants_ended, isAlive(Number(result.stdout))], [true, 1, false])
@@ -76,12 +76,16 @@ test('MCP has it in the result', async (t) => {
   assert.equal('descendants_ended' in plain, false)
 })
 
-test('a console has it in its reply, in its transcript and on its screen', { skip: terminalProblem() ?? false }, async (t) => {
-  const place = await ConsolePlace.make(t)
-  const host = await place.host()
-  const { status, stdout, stderr } = await place.run(['sh', '-c', LEAVES_ON_TERMINAL])
-  assert.deepEqual([status, isAlive(Number(stdout)), stderr], [0, false, `rexec: ${TEXT}\n`])
-  const [entry] = await place.entries(1)
-  assert.equal(entry?.descendants_ended, 1)
-  await host.printed(new RegExp(TEXT))
-})
+test(
+  'a console reports an ended descendant in its reply, its transcript and its screen',
+  { skip: terminalProblem() ?? false },
+  async (t) => {
+    const place = await ConsolePlace.make(t)
+    const host = await place.host()
+    const { status, stdout, stderr } = await place.run(['sh', '-c', LEAVES_ON_TERMINAL])
+    assert.deepEqual([status, isAlive(Number(stdout)), stderr], [0, false, `rexec: ${TEXT}\n`])
+    const [entry] = await place.entries(1)
+    assert.equal(entry?.descendants_ended, 1)
+    await host.printed(new RegExp(TEXT))
+  },
+)

@@ -7,26 +7,26 @@ import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
 import { isRunning, until, type RunningCli } from '../test/support/mesh-of-daemons.ts'
 import { acquaint, proxiedPair, type ProxiedPair } from '../test/support/proxied-pair.ts'
 
-// Whoever disappears in the middle of a run, and however: the child is ended within 5 s, nothing is
-// left of it, the journal is whole, and the caller is told the truth.
+// A process or connection disappears during a run. In each case the child gets SIGTERM within 5 s, no process is left, the audit log
+// verifies, and the client gets the truth.
 
-/** Five seconds are promised, of which the lease takes four; two more are for a busy machine. */
+/** The promise is five seconds, four of them for the lease. Two more are for a busy machine. */
 const SIGTERM_WITHIN_MS = 7_000
 
 interface Stage extends ProxiedPair<CuttableProxy> {
-  /** The command that runs on bob; it notes when SIGTERM came. */
+  /** The command that runs on bob. It records when SIGTERM arrived. */
   readonly running: RunningCli
   readonly pid: number
   /** Epoch milliseconds at which the child got SIGTERM. */
   readonly terminatedAt: () => Promise<number>
 }
 
-/** Alice runs a command on bob, over a path that can be cut. */
+/** Starts a command of alice on bob, over a path that can be cut. */
 const stageOf = async (t: TestContext): Promise<Stage> => {
   const pair = await proxiedPair(t, (port) => new CuttableProxy(port))
   const { mesh, alice, bob, proxy } = pair
   const log = join(mesh.root, 'terminated')
-  // stderr aside: the shell would report the death of its sleep to a daemon that is gone, and die of that first.
+  // Discards stderr. Otherwise the shell would report the end of its sleep to a dead daemon and die of SIGPIPE.
   const program = await mesh.program(
     'child',
     `exec 2>/dev/null\ntrap 'date +%s%3N > ${log}; exit 0' TERM\necho ready\nwhile :; do sleep 0.05; done`,
@@ -42,7 +42,7 @@ const stageOf = async (t: TestContext): Promise<Stage> => {
   return { ...pair, running, pid, terminatedAt }
 }
 
-/** What must hold afterwards, whatever happened. */
+/** Checks that must hold after each kind of loss. */
 const assertEnded = async ({ bob, pid, terminatedAt }: Stage, since: number): Promise<void> => {
   const took = (await terminatedAt()) - since
   assert.ok(took < SIGTERM_WITHIN_MS, `SIGTERM came after ${took} ms`)
@@ -60,7 +60,7 @@ const journalled = async ({ bob }: Stage, event: string, key: string, value: unk
   )
 }
 
-test('killing the command line with SIGKILL ends the command there', async (t) => {
+test('killing the command line with SIGKILL ends the remote command', async (t) => {
   const stage = await stageOf(t)
   const since = Date.now()
   stage.running.child.kill('SIGKILL')
@@ -68,7 +68,7 @@ test('killing the command line with SIGKILL ends the command there', async (t) =
   await journalled(stage, 'warning', 'kind', 'cancelled')
 })
 
-test("killing the requester's daemon with SIGKILL ends the command there, and the command line says incomplete", async (t) => {
+test("killing the requester's daemon with SIGKILL ends the remote command, and the command line reports incomplete", async (t) => {
   const stage = await stageOf(t)
   const since = Date.now()
   await stage.alice.stop('SIGKILL')
@@ -79,7 +79,7 @@ test("killing the requester's daemon with SIGKILL ends the command there, and th
   await journalled(stage, 'warning', 'kind', 'peer_disconnected')
 })
 
-test("killing the responder's daemon with SIGKILL leaves no orphan, and its next start closes the run as lost", async (t) => {
+test("killing the target's daemon with SIGKILL leaves no orphan, and its next start logs the run as lost", async (t) => {
   const stage = await stageOf(t)
   const since = Date.now()
   await stage.bob.stop('SIGKILL')
@@ -95,7 +95,7 @@ test("killing the responder's daemon with SIGKILL leaves no orphan, and its next
   assert.ok(lines.some((line) => line.event === 'lost' && line.request_id === request?.request_id))
 })
 
-test("stopping the responder's daemon ends its children within 3 s, and the caller gets their Exit", async (t) => {
+test("stopping the target's daemon ends its children within 3 s, and the client gets daemon_stopping", async (t) => {
   const stage = await stageOf(t)
   const since = Date.now()
   const status = await stage.bob.stop('SIGTERM')
@@ -109,7 +109,7 @@ test("stopping the responder's daemon ends its children within 3 s, and the call
   await assertEnded(stage, since)
 })
 
-test('a connection that is reset and does not come back ends the command there, and the caller is told', async (t) => {
+test('a connection that is reset for good ends the remote command, and the client reports incomplete', async (t) => {
   const stage = await stageOf(t)
   const since = Date.now()
   stage.proxy.refuse()
@@ -120,7 +120,7 @@ test('a connection that is reset and does not come back ends the command there, 
   await journalled(stage, 'warning', 'kind', 'peer_disconnected')
 })
 
-test('a connection that goes silent ends the command there, and the caller is told', async (t) => {
+test('a connection that goes silent ends the remote command, and the client reports lost contact', async (t) => {
   const stage = await stageOf(t)
   const since = Date.now()
   stage.proxy.silence()
@@ -128,14 +128,14 @@ test('a connection that goes silent ends the command there, and the caller is to
   await journalled(stage, 'warning', 'kind', 'lease_expired')
   const result = await stage.running.finished
   assert.equal(result.status, 255)
-  // The attempt to resume and the handshake of a new link have limits of their own. Either may end last.
+  // The attempt to resume and the handshake of a new link have their own time limits. Either may end last.
   assert.match(result.stderr, /lost contact with bob \(incomplete\): .*the (target|peer) did not answer in time/)
   const { peers } = await stage.alice.json<{ peers: { agent_id: string; connected: boolean; last_heard: string | null }[] }>('peers')
   const silent = peers.find(({ agent_id }) => agent_id === stage.bob.agentId)
   if (silent?.connected === true) assert.ok(Date.parse(silent.last_heard ?? '') <= Date.now() - 4_000, 'bob was silent for a lease')
 })
 
-test('a requester daemon that hangs ends the command there', async (t) => {
+test('a requester whose network process hangs loses its remote command', async (t) => {
   const stage = await stageOf(t)
   const since = Date.now()
   const pid = await stage.alice.networkPid()
@@ -149,7 +149,7 @@ test('a requester daemon that hangs ends the command there', async (t) => {
   assert.notEqual((await stage.running.finished).status, 0)
 })
 
-test('after a loss the same two find each other again', async (t) => {
+test('after a loss, the requester reaches the target again', async (t) => {
   const stage = await stageOf(t)
   stage.proxy.refuse()
   await stage.running.finished

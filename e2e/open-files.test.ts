@@ -9,9 +9,9 @@ import { openFilesOf } from '../src/process/open-files.ts'
 import { MeshOfDaemons, until } from '../test/support/mesh-of-daemons.ts'
 import { patient } from '../test/support/wait-limits.ts'
 
-/** Each has two open files of its target at least, and three with standard input. */
+/** Each run needs at least two open files of its target, and three with standard input. */
 const RUNS = 120
-/** Commands start with it, and it has no room for all runs. */
+/** Limit of open files that commands start with. It is too low for all runs together. */
 const LIMIT = 256
 const hasLimits = findExecutable('prlimit').kind === 'found' && (openFilesOf('self')?.hard ?? 0) >= 2_000
 
@@ -22,7 +22,7 @@ interface Answer {
 }
 
 test(
-  'runs have room in their daemon although each starts with a limit of open files that has none for all of them',
+  'a daemon runs many commands at once although its limit of open files for commands is lower than their total',
   { timeout: patient(120_000), skip: hasLimits ? false : 'needs prlimit and /proc' },
   async (t) => {
     const mesh = await MeshOfDaemons.create()
@@ -38,7 +38,7 @@ test(
     const answers = Array.from({ length: RUNS }, async () => daemon.api.json<Answer>({ method: 'POST', path: '/exec/run', body }))
     await until('all run', async () => (await daemon.journal()).filter(({ event }) => event === 'started').length === RUNS, patient(60_000))
     assert.ok(readdirSync(`/proc/${daemon.pid}/fd`).length > LIMIT)
-    // Open until all have ended, and a line for each: a program may have started and not have opened its end yet.
+    // Stays open until all runs have ended, and holds one line per run, because a program may open its end later.
     const gate = openSync(fifo, constants.O_RDWR)
     t.after(() => closeSync(gate))
     writeSync(gate, '\n'.repeat(RUNS))

@@ -14,7 +14,7 @@ import { deriveEnrolSecret, enrolKeyId } from '../src/trust/enrolment-token.ts'
 import { MeshOfDaemons, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { readAnswer, response, type Answer } from '../test/support/rest-server.ts'
 
-// What two daemons answer, held against the document that one of them gives.
+// The answers of real daemons must match the OpenAPI document that one of them serves.
 
 interface Operation {
   readonly responses: Readonly<Record<string, { readonly content: Readonly<Record<string, { readonly schema: object }>> }>>
@@ -28,10 +28,10 @@ interface Sent {
   readonly query?: string
   readonly headers?: Readonly<Record<string, string>>
 }
-/** A request that succeeds; `operation`: what an operator proves of it. */
+/** A request that succeeds. `operation` is the operation that the operator proof covers. */
 interface Good {
   readonly body?: object
-  /** Parameters behind the path. */
+  /** Query parameters. */
   readonly query?: string
   readonly operation?: string
 }
@@ -44,7 +44,7 @@ let alice: TestDaemon
 let bob: TestDaemon
 let token: string
 let document: Document
-/** Of alice by herself; forgotten last of its routes. */
+/** A detached run of alice on her own agent. The last route forgets it. */
 let detachedRun: string
 /** A directory whose files alice may use. */
 let files: string
@@ -74,12 +74,12 @@ const proofOf = async (operation: string, body: string): Promise<Record<string, 
   return { [OPERATOR_PROOF_HEADER]: proveOperation(key, operation, Buffer.from(body), Date.now()) }
 }
 
-/** What the document says of an answer with this status and type; its references are looked up in it. */
+/** Schema of the document for an answer with this status and type, with its references resolved. */
 const schemaOf = (route: string, status: number, type: string): z.ZodType => {
   const [method, path] = route.split(' ')
   const { responses } = document.paths[path!]![method!.toLowerCase()]!
   const { content } = responses[status] ?? responses['default']!
-  // A text has its version behind it.
+  // The content type of a text answer has a version parameter.
   const schema = (content[type] ?? Object.entries(content).find(([name]) => name.startsWith(`${type};`))?.[1])?.schema
   assert.ok(schema, `${route}: ${status} may be ${Object.keys(content).join(', ')}, not ${type}`)
   const text = JSON.stringify({ ...schema, $defs: document.components.schemas })
@@ -126,7 +126,7 @@ before(async () => {
 
 after(async () => mesh.stop())
 
-/** Every route, so that one that is new has to be asked too. */
+/** Requests for every route. The type ensures that a new route is tested too. */
 const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/events'>, Good>> => {
   const run = { agent_id: alice.agentId, argv: ['echo', '7'] }
   const pin = { contact: 'bob', machine_id: bob.machineId }
@@ -187,12 +187,12 @@ const goodRequests = async (): Promise<Record<Exclude<RouteKey, 'GET /direct/eve
     'POST /contacts/label': { body: { contact: 'bob', labels: { role: 'db' } }, operation: 'contact_label' },
     'GET /contacts/select': { query: '?expr=bob&expr=role=db' },
     'POST /contacts/remove': { body: { contact: 'bob' }, operation: 'contact_remove' },
-    // For ever, so last; another machine's presence.
+    // A revocation is permanent, so it comes last and concerns a machine of another agent.
     'POST /agent/revoke': { body: { machine_id: bob.machineId }, operation: 'identity_revoke' },
   }
 }
 
-test('a run streams what the document says, in each of its forms', async () => {
+test('a streamed run matches the document in each format', async () => {
   const body = JSON.stringify({ agent_id: alice.agentId, argv: ['echo', '7'] })
   for (const accept of [NDJSON, SSE, RAW_RUN_TYPE]) {
     const answer = await ask('POST /exec/run', { body, headers: { ...withToken(), accept } })
@@ -214,7 +214,7 @@ test('a run streams what the document says, in each of its forms', async () => {
   fits('POST /exec/run', denied, denied.json)
 })
 
-test('a detached run is started and shown as the document says, in each of its forms', async () => {
+test('a detached run is started and shown as the document describes, in each format', async () => {
   const started = await ask('POST /exec/run', {
     body: JSON.stringify({ agent_id: alice.agentId, argv: ['echo', '8'], detach: true }),
     headers: withToken(),
@@ -231,7 +231,7 @@ test('a detached run is started and shown as the document says, in each of its f
   }
 })
 
-test('a message comes as the document says', async () => {
+test('an incoming direct message matches the document', async () => {
   const answer = await send('GET /direct/events', { headers: withToken() })
   assert.equal(typeOf(answer), SSE)
   assert.deepEqual(Object.keys(document.paths['/direct/events']!['get']!.responses['200']!.content), [SSE])
@@ -245,7 +245,7 @@ test('a message comes as the document says', async () => {
   assert.fail('the stream ended without a message')
 })
 
-/** The answer has this status and fits what the document says of it. */
+/** Checks that the answer has this status and matches its schema. */
 const answers = async (route: string, sent: Sent, status: number): Promise<void> => {
   const answer = await ask(route, sent)
   assert.equal(answer.status, status, `${route}: ${answer.text.slice(0, 300)}`)
@@ -261,7 +261,7 @@ const refusesAsDocumented = async (route: string, body: string | null, query: st
   if (proven) await answers(route, { ...sent, headers: withToken() }, 403)
 }
 
-test('every route succeeds and refuses as the document says', async () => {
+test('every route succeeds and refuses as the document describes', async () => {
   const all = await goodRequests()
   const documented = Object.entries(document.paths).flatMap(([path, methods]) =>
     Object.keys(methods).map((m) => `${m.toUpperCase()} ${path}`),
@@ -272,7 +272,7 @@ test('every route succeeds and refuses as the document says', async () => {
     const text = body === undefined ? null : JSON.stringify(body)
     await refusesAsDocumented(route, text, query, operation !== undefined)
     const proof = text === null || operation === undefined ? {} : await proofOf(operation, text)
-    // Of the run there is nothing left to cancel; a terminal needs lines.
+    // The run has already ended, so it cannot be cancelled. A terminal needs lines.
     const status =
       route === 'POST /exec/terminal'
         ? 400
@@ -284,7 +284,7 @@ test('every route succeeds and refuses as the document says', async () => {
   }
 })
 
-test('a daemon that does not work says so as the document says', async () => {
+test('a daemon that does not work answers as the document describes', async () => {
   await rm(alice.journalFile)
   await mkdir(alice.journalFile)
   const answer = await ask('GET /health')

@@ -10,7 +10,7 @@ import { aliceBobCharlie, MeshOfDaemons, type JournalLineJson, type TestDaemon }
 import { readAnswer, response, type Answer } from '../test/support/rest-server.ts'
 import { rexdPlace } from '../test/support/rexd-server.ts'
 
-// Alice asks for operators only; bob runs what she asks.
+// Alice accepts requests of her clients only with an operator proof. Bob runs the commands that she requests.
 
 let mesh: MeshOfDaemons
 let alice: TestDaemon
@@ -33,7 +33,7 @@ const asked = async (daemon: TestDaemon): Promise<JournalLineJson[]> => {
     .filter(({ event }) => event === 'asked')
 }
 
-/** What a program does that has the bearer token and nothing else. */
+/** Sends a request as a program that has only the bearer token. */
 const withToken = async (daemon: TestDaemon, path: string, body: string, type = 'application/json'): Promise<Answer> => {
   const token = (await readFile(join(daemon.dir, 'api-token'), 'utf8')).trim()
   const headers = { authorization: `Bearer ${token}`, 'content-type': type }
@@ -44,7 +44,7 @@ const withToken = async (daemon: TestDaemon, path: string, body: string, type = 
 
 const sum = (bytes: Uint8Array): string => `${createHash('sha256').update(bytes).digest('hex')}  -\n`
 
-test('the token alone runs nothing, is told why, and reaches nobody', async () => {
+test('a request with only the token is refused with operator_proof_required and never reaches the target', async () => {
   const before = (await bob.diagnostics()).totals['requests_received']
   const object = JSON.stringify({ agent: 'bob', argv: ['echo', '1'] })
   for (const [body, type] of [
@@ -59,7 +59,7 @@ test('the token alone runs nothing, is told why, and reaches nobody', async () =
   assert.deepEqual(await asked(alice), [])
 })
 
-test('the command line proves what it asks: without stdin, with that of a file, of a pipe, and by the beginning of an id', async () => {
+test('the command line sends a valid operator proof with every kind of stdin and with an ID prefix', async () => {
   const payload = randomBytes(3_000_000)
   const file = join(mesh.root, 'payload')
   await writeFile(file, payload)
@@ -81,12 +81,12 @@ test('the command line proves what it asks: without stdin, with that of a file, 
       [['sha256sum'], 700_000],
     ].map(([argv, bytes]) => ['asked', bob.agentId, bob.machineId, argv, bytes, true]),
   )
-  // The other side's journal speaks of the same requests.
+  // The audit log of the target has the same requests.
   const there = new Set((await bob.journal()).map(({ request_id }) => request_id))
   for (const { request_id } of lines) assert.ok(there.has(request_id))
 })
 
-test("rexd's callers have the operator's word where its configuration says so, and nowhere else", async (t) => {
+test('rexd adds an operator proof to requests of its clients only with targets_as_operator = true', async (t) => {
   const REXD = join(import.meta.dirname, '../dist/rexd.mjs')
   const ask = async (security: string) => {
     const { config } = await rexdPlace(t, { security })

@@ -17,7 +17,7 @@ import {
   type TestDaemon,
 } from '../test/support/mesh-of-daemons.ts'
 
-// What an operator looks at and stops, by the command line: alice may ask bob, charlie may not.
+// Commands with which an operator inspects and stops things. Alice may run commands on bob, and charlie may not.
 
 let mesh: MeshOfDaemons
 let alice: TestDaemon
@@ -32,7 +32,7 @@ before(async () => {
   await bob.writeAcl([
     { agent: alice, commands: [[waits], ['echo', '<INT>'], ['echo', 'marked-allowed-7f3a']], keys: 'discoverable = true\n' },
   ])
-  // A directory that no bundle may name.
+  // A directory name that no bundle may contain.
   const cwd = join(mesh.root, 'marked-directory-4d6f')
   await mkdir(cwd)
   await writeFile(bob.aclFile, (await readFile(bob.aclFile, 'utf8')).replace('default_cwd = "/"', `default_cwd = ${JSON.stringify(cwd)}`))
@@ -45,7 +45,7 @@ interface Incoming {
   readonly sessions: readonly { readonly request_id: string; readonly name: string; readonly argv: readonly string[] }[]
 }
 
-test('what runs here for another is listed and ended by its id; the other side is told who did it, with 255', async () => {
+test('an operator lists and ends runs of other agents by ID, and the requester learns who ended its run', async () => {
   assert.match(await bob.ok('exec', 'sessions', '--incoming'), /^no runs of other agents on this machine\n$/)
   const run = alice.startCli(['exec', 'bob', '--', waits])
   await run.printed('ready')
@@ -78,7 +78,7 @@ test('what runs here for another is listed and ended by its id; the other side i
   assert.match(await bob.ok('audit', 'tail'), /authority .*exec_incoming_cancel/)
 })
 
-test('what would be decided is told with its reason and what changes it, and the exit status says which', async () => {
+test('trust evaluate shows the decision, its reason and how to change it, and its exit status tells the decision', async () => {
   const evaluate = async (who: TestDaemon, agent: string, machine: string) => {
     const { status, stdout, stderr } = await who.cli(['--json', 'trust', 'evaluate', agent, machine])
     const { decision, cause, in_acl } = JSON.parse(stdout.toString()) as Record<string, unknown>
@@ -98,7 +98,7 @@ test('what would be decided is told with its reason and what changes it, and the
   )
 })
 
-test('a ping tells the round trip, the way, both versions; who is not accepted there gets nothing and is told where to look', async () => {
+test('ping shows round trip, path and versions, and a target that does not accept the agent answers nothing', async () => {
   const answer = await alice.json<{ readonly answered: number; readonly last: Pinged }>('ping', 'bob', '-c', '2', '-i', '0.1')
   const { machine_id, decision, path, version, own_version, clock_ahead_ms } = answer.last
   assert.deepEqual([answer.answered, machine_id, decision, version], [2, bob.machineId, 'accept_with_flag', own_version])
@@ -110,7 +110,7 @@ test('a ping tells the round trip, the way, both versions; who is not accepted t
     /^bob: seq=1 time=\S+ ms  \/ip4\/\S+ direct.*\n1 sent, 1 answered; [^\n]*\nmachine [0-9a-f]{64}, trust accept_with_flag; [^\n]*its clock is equal\n$/,
   )
   assert.match(await alice.ok('ping', alice.agentId, '-c', '1'), /this agent/)
-  // Charlie knows bob, and alice knows nobody of that name.
+  // Charlie has alice as a contact with too little trust, and alice has no contact named charly.
   await alice.meet(charlie, 'known')
   const stranger = await alice.cli(['ping', 'charlie', '-c', '1'])
   assert.equal(stranger.status, 255)
@@ -140,18 +140,18 @@ const examined = async (who: TestDaemon, ...argv: readonly string[]) => {
   return { status, ok, of: (topic: string) => findings.find((finding) => finding.topic === topic), findings }
 }
 
-test('a relation is examined from both ends, each finding with what mends it; a command by the rules that are told', async () => {
+test('doctor examines a contact from both ends, names a fix for each problem, and checks a command against the rules', async () => {
   const good = await examined(alice, 'bob', '--', 'echo', '7')
   assert.deepEqual([good.status, good.ok], [0, true], JSON.stringify(good.findings))
   for (const topic of ['this agent', 'contact', 'addresses', 'link', 'ping', 'versions', 'clock', 'remote trust', 'command'])
     assert.equal(good.of(topic)?.standing, 'ok', topic)
-  // Alice only knows bob: what he asked of her would be denied.
+  // Alice only knows bob, so she would deny his requests.
   const { standing, remedy } = good.of('local trust') ?? {}
   assert.deepEqual([standing, remedy], ['warn', 'x0x contacts trust bob trusted'])
   const other = await examined(alice, 'bob', '--', 'date')
   assert.match(`${other.of('command')?.standing} ${other.of('command')?.remedy}`, /^warn Try, on bob: x0x acl explain --last$/)
   assert.equal((await examined(alice, 'bob', '--', 'a;b')).of('command')?.standing, 'fail')
-  // Charlie does not trust alice; his daemon then ends.
+  // Charlie does not trust alice. Later his daemon stops.
   const stranger = await examined(alice, 'charlie')
   assert.equal(stranger.status, 1)
   assert.equal(stranger.of('ping')?.standing, 'fail')
@@ -174,7 +174,7 @@ interface Bundle {
   readonly log: readonly { readonly msg: string; readonly argv: string }[]
 }
 
-/** In every way in which somebody might write it. */
+/** All spellings of the secrets in a file: hexadecimal, base64 and base64url. */
 const formsOf = async (file: string): Promise<string[]> => {
   const text = await readFile(file, 'latin1').catch(() => '')
   return (text.match(/[0-9a-f]{32,}/g) ?? []).flatMap((hex) => {
@@ -183,7 +183,7 @@ const formsOf = async (file: string): Promise<string[]> => {
   })
 }
 
-test('a support bundle has what helps, and of this stage no key, token, id, name, address, path or word of a command', async () => {
+test('a support bundle has diagnostics, but no key, token, ID, name, address, path or command of this test', async () => {
   await alice.exec('bob', ['echo', 'marked-allowed-7f3a'])
   await alice.exec('bob', ['cat', 'marked-denied-9c1d'])
   const log = join(mesh.root, 'some.log')
@@ -200,7 +200,7 @@ test('a support bundle has what helps, and of this stage no key, token, id, name
     `${JSON.stringify({ ...line, msg: 'a request was denied', err: `alice may not marked-denied-9c1d in ${bob.dir}` })}\nmarked-foreign-line\n`,
   )
   await bob.ok('contacts', 'label', 'alice', 'marked-key=marked-value')
-  // Wrong, so that the findings tell of it.
+  // Groups with an error, so that the findings mention them.
   await writeFile(join(bob.dir, 'groups.toml'), '[groups]\nmarked-group = ["marked-key=marked-value", "!@marked-missing"]\n', {
     mode: 0o600,
   })
@@ -258,11 +258,11 @@ const eventsOf = async (daemon: TestDaemon, since = ''): Promise<Answer> => {
   return answer
 }
 
-/** The sentences behind a place, without the ids of runs. */
+/** Sentences after a position, without the IDs of runs. */
 const told = async (daemon: TestDaemon, since: string): Promise<string[]> =>
   (await eventsOf(daemon, since)).events.map(({ text, run_id }) => text.replace(run_id, 'ID'))
 
-test('O14: what became of runs over the mesh is read later, by whoever asked and nobody else', async () => {
+test('O14: the requester, and only the requester, can read later what became of its runs on other agents', async () => {
   const { next } = await eventsOf(alice)
   const [atBob] = [await eventsOf(bob)]
   assert.equal(await alice.run(bob, ['echo', '42']), 0)
@@ -277,7 +277,7 @@ test('O14: what became of runs over the mesh is read later, by whoever asked and
   assert.deepEqual(await told(bob, atBob.next), [], 'bob asked for nothing')
 })
 
-test('a run whose caller is gone is told when it has ended', async () => {
+test('the end of a run whose client is gone appears in the events', async () => {
   const { next } = await eventsOf(alice)
   const caller = startCli([...alice.selector, 'exec', 'bob', '--', waits])
   await until('it runs', async () => (await told(alice, next)).length === 1)
@@ -295,7 +295,7 @@ interface Told {
   readonly left_out: number
 }
 
-test('acl mine shows what the target tells, a human and a program, and what it says runs', async () => {
+test('acl mine shows the rules that the target lists, as text and as JSON, and these commands run', async () => {
   await rm(join(bob.dir, 'groups.toml'))
   await bob.writeAcl(
     [
@@ -335,7 +335,7 @@ test('acl mine shows what the target tells, a human and a program, and what it s
     ],
   )
   assert.equal((await alice.ok('exec', 'bob', '--', 'echo', '414')).trim(), '414')
-  // What is allowed and not told of runs all the same.
+  // Commands that are allowed but not discoverable run too.
   await alice.ok('exec', 'bob', '--', 'hostname')
   const line = (await bob.journal()).find(({ request_id }) => request_id === answer.request_id)
   assert.deepEqual([line?.event, line?.['listed'], line?.['agent_id']], ['rules', 2, alice.agentId])
@@ -344,7 +344,7 @@ test('acl mine shows what the target tells, a human and a program, and what it s
   assert.match(await alice.ok('audit', 'tail', '--outgoing', '--json'), /"rules_asked"/)
 })
 
-test('who is trusted and not listed is told nothing, and what to ask for', async () => {
+test('a trusted agent without an ACL entry gets no rules, but the lines to send to the operator', async () => {
   const shown = await charlie.ok('acl', 'mine', 'bob')
   assert.match(shown, /^bob does not list the commands that this agent may run from this machine\n/)
   assert.ok(shown.includes(`agent_id = "${charlie.agentId}"`) && shown.includes(`machine_id = "${charlie.machineId}"`), shown)

@@ -9,15 +9,15 @@ import { CuttableProxy } from '../test/support/cuttable-proxy.ts'
 import { until, type CliResult, type RunningCli, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { acquaint, proxiedPair, type ProxiedPair } from '../test/support/proxied-pair.ts'
 
-// A path that is lost while a command runs, and comes back: nobody but the counters can tell.
+// The path is lost while a command runs, and comes back. Only the counters show it.
 
 const MIB = 1024 * 1024
-/** What a daemon may keep beside its ordinary needs: the windows, and what the copies on their way leave behind. */
+/** Memory that a daemon may need in addition: the flow-control windows, and copies of the data on their way. */
 const GROWTH = 64 * MIB
 
 type Stage = ProxiedPair<CuttableProxy>
 
-/** Alice may run `programs` on bob, whom she reaches by a path that can be cut. */
+/** Alice may run `programs` on bob, over a path that can be cut. */
 const stageOf = async (
   t: TestContext,
   programs: Readonly<Record<string, string>>,
@@ -36,7 +36,7 @@ const stageOf = async (
   return stage
 }
 
-/** Does it again and again, a while after each resumption, until the command is done. */
+/** Causes the trouble again a while after each resumption, until the command is done. */
 const disturb = async (
   running: RunningCli,
   { bob }: Stage,
@@ -57,7 +57,7 @@ const disturb = async (
 }
 
 const CUTS = 10
-/** For a program: waits before its half until the path was cut so often, however long that takes here. */
+/** Shell code with which a program pauses in the middle until the path was cut often enough. */
 const untilCut = (at: number): string => `[ $((n += 1)) -ne ${at} ] || until [ -e cut ]; do sleep 0.1; done;`
 const cutting = ({ mesh, proxy }: Stage): (() => void) => {
   let count = 0
@@ -72,7 +72,7 @@ const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).d
 
 const assertClean = async ({ bob }: Stage, events: readonly string[]): Promise<void> => {
   assert.deepEqual(
-    // But for what was changed of its contacts.
+    // Changes of contacts are not counted.
     (await bob.journal()).map(({ event }) => event).filter((event) => event !== 'authority'),
     events,
   )
@@ -80,7 +80,7 @@ const assertClean = async ({ bob }: Stage, events: readonly string[]): Promise<v
   assert.equal((await bob.cli(['audit', 'verify'])).status, 0)
 }
 
-test('ten mebibytes of output arrive whole over a path that is cut a dozen times, and the exit code is kept', async (t) => {
+test('ten mebibytes of output and the exit code arrive unchanged over a path that is cut a dozen times', async (t) => {
   const data = randomBytes(10 * MIB)
   const source = `n=0; for i in $(seq 0 79); do ${untilCut(60)} dd if=data bs=131072 skip=$i count=1 2>/dev/null; sleep 0.1; done; echo done >&2; exit 7`
   const stage = await stageOf(t, { source }, async (root) => writeFile(join(root, 'data'), data))
@@ -102,7 +102,7 @@ test('ten mebibytes of output arrive whole over a path that is cut a dozen times
   await assertClean(stage, ['request', 'started', 'exit'])
 })
 
-test('four mebibytes of stdin arrive whole over a path that is cut a dozen times', async (t) => {
+test('four mebibytes of stdin arrive unchanged over a path that is cut a dozen times', async (t) => {
   const data = randomBytes(4 * MIB)
   const sink = `n=0; while ${untilCut(48)} dd bs=65536 count=1 iflag=fullblock 2>/dev/null | { dd of=part 2>/dev/null; [ -s part ]; }; do cat part >> got; sleep 0.1; done; sha256sum < got; exit 5`
   const stage = await stageOf(t, { sink })
@@ -114,7 +114,7 @@ test('four mebibytes of stdin arrive whole over a path that is cut a dozen times
   await assertClean(stage, ['request', 'started', 'exit'])
 })
 
-test('a path that goes silent is left for a new one while the lease lasts, output and stdin whole', async (t) => {
+test('a run leaves a silent path for a new one within its lease, and its stdin and output arrive unchanged', async (t) => {
   const data = randomBytes(MIB)
   const slow = `for i in $(seq 16); do dd bs=65536 count=1 iflag=fullblock 2>/dev/null; sleep 0.6; done; exit 3`
   const stage = await stageOf(t, { slow })
@@ -133,7 +133,7 @@ test('a path that goes silent is left for a new one while the lease lasts, outpu
   await assertClean(stage, ['request', 'started', 'exit'])
 })
 
-test('several commands over one path are all lost and all go on', async (t) => {
+test('several commands over one path are all resumed after each cut', async (t) => {
   const data = randomBytes(MIB)
   const names = ['c1', 'c2', 'c3', 'c4', 'c5', 'c6']
   const text = (code: number): string =>

@@ -6,10 +6,10 @@ import { acquaint, proxiedPair } from '../test/support/proxied-pair.ts'
 import { TurnProxy } from '../test/support/turn-proxy.ts'
 import { SPARE_STREAMS } from '../src/links/stream-pool.ts'
 
-// Round trips are counted, not timed. A proxy sees none of TCP's own handshake, which is one more.
+// Counts round trips instead of measuring times. The proxy does not see the handshake of TCP, which is one more round trip.
 
 const LIMIT = { timeout: 240_000 }
-/** A ping or a pause that happens to fall into an attempt adds a turn to it, and none can take one away: the least is the price. */
+/** A ping or a pause during an attempt adds a round trip and never removes one. The minimum is therefore the true cost. */
 const ATTEMPTS = 8
 
 const fewest = async (claimed: number, attempt: () => Promise<number>): Promise<number> => {
@@ -18,7 +18,7 @@ const fewest = async (claimed: number, attempt: () => Promise<number>): Promise<
   return least
 }
 
-/** Bob allows alice a command; all that she knows of him is an address on which turns are counted. */
+/** Bob allows alice a command. She knows only one address of him, which leads through a proxy that counts round trips. */
 const setUp = async (t: TestContext) => {
   const pair = await proxiedPair(t, (port) => new TurnProxy(port))
   await acquaint(pair, [['echo', '<INT>']])
@@ -34,7 +34,7 @@ const setUp = async (t: TestContext) => {
   return { alice, bob, proxy, echo }
 }
 
-test('a warm command costs one round trip from the first byte of its Request to the last of its Exit', LIMIT, async (t) => {
+test('a warm command costs one round trip from the first byte of its Request to the last byte of its Exit', LIMIT, async (t) => {
   const { proxy, echo } = await setUp(t)
   await echo()
   const roundTrips = await fewest(1, async () => {
@@ -44,7 +44,7 @@ test('a warm command costs one round trip from the first byte of its Request to 
   assert.equal(roundTrips, 1)
 })
 
-test('the first burst of commands costs two round trips, and the next one, for which streams are kept, one', LIMIT, async (t) => {
+test('the first burst of commands costs two round trips, and the next one costs one with its spare streams', LIMIT, async (t) => {
   const { alice, bob, proxy, echo } = await setUp(t)
   const burst = async (): Promise<number> => {
     await proxy.quiet()
@@ -54,7 +54,7 @@ test('the first burst of commands costs two round trips, and the next one, for w
     return proxy.roundTrips()
   }
   const first = await fewest(2, async () => {
-    // A burst is not remembered across a start.
+    // The size of a burst is forgotten at a restart.
     await alice.restart()
     await echo()
     return burst()
@@ -63,10 +63,10 @@ test('the first burst of commands costs two round trips, and the next one, for w
   assert.equal(await fewest(1, burst), 1)
 })
 
-test("a command on a machine never dialled costs three round trips beside TCP's own", LIMIT, async (t) => {
+test('the first command on a new machine costs three round trips in addition to the TCP handshake', LIMIT, async (t) => {
   const { alice, bob, proxy, echo } = await setUp(t)
   const roundTrips = await fewest(3, async () => {
-    // Both forget where the other was: bob would dial by what alice has announced.
+    // Restarts both, so that neither knows the address of the other. Otherwise bob would dial the address that alice announced.
     await alice.stop()
     await bob.restart()
     await alice.start()
@@ -76,7 +76,7 @@ test("a command on a machine never dialled costs three round trips beside TCP's 
   assert.equal(roundTrips, 3)
 })
 
-test('the proxy counts each wait for an answer once, and nothing that waits for none', LIMIT, async (t) => {
+test('the proxy counts each wait for an answer once, and counts no writes without a wait', LIMIT, async (t) => {
   const server = createServer((socket) => void socket.pipe(socket)).listen(0, '127.0.0.1')
   const proxy = await new TurnProxy(() => (server.address() as AddressInfo).port).listen()
   const client = connect(proxy.port, '127.0.0.1')

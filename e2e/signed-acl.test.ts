@@ -5,7 +5,8 @@ import { after, before, test } from 'node:test'
 
 import { aliceBobCharlie, MeshOfDaemons, runDaemonCommand, type TestDaemon, until } from '../test/support/mesh-of-daemons.ts'
 
-// ACLs that an operator signs, on real daemons: alice is the operator, bob a host that names her as a signer, charlie signs without being named.
+// ACLs that an operator signs, on real daemons. Alice is the operator, bob is a host that names her as a signer, and charlie signs without
+// being named.
 
 const OPTIONS = { timeout: 120_000 }
 
@@ -30,7 +31,7 @@ after(async () => mesh.stop())
 const only = (...kept: readonly string[]): string =>
   text.replaceAll(/\[\[exec\.allow\.commands\]\]\nargv = \["(\w+)".*\n?/g, (rule, program: string) => (kept.includes(program) ? rule : ''))
 
-/** The text signed by a daemon's agent. */
+/** The text, signed by the agent of a daemon. */
 const signed = async (by: TestDaemon, version: number, acl = text): Promise<string> => {
   const file = at('acl.toml')
   await writeFile(file, acl)
@@ -39,10 +40,10 @@ const signed = async (by: TestDaemon, version: number, acl = text): Promise<stri
 
 const place = async (acl: string): Promise<void> => writeFile(bob.aclFile, acl, { mode: 0o600 })
 
-/** How often bob has reported a reload. */
+/** Log lines of bob about reloads of the ACL. */
 const reloads = async (): Promise<string[]> => (await bob.log()).split('\n').filter((line) => line.includes('the ACL was'))
 
-/** Places a file and lets bob read it. Returns what bob logs about it. */
+/** Writes an ACL file and reloads bob. Returns the log line about the reload. */
 const reload = async (acl: string): Promise<string> => {
   const before = (await reloads()).length
   await place(acl)
@@ -52,7 +53,7 @@ const reload = async (acl: string): Promise<string> => {
 
 const acceptedVersion = async (): Promise<unknown> => JSON.parse(await readFile(join(bob.dir, 'acl-version.json'), 'utf8'))['acl_version']
 
-test('a host that names signers does not start with an ACL that is not signed, altered or from another agent', OPTIONS, async () => {
+test('a host with acl_signers does not start with an unsigned or altered ACL, or one of another signer', OPTIONS, async () => {
   const bundle = await signed(alice, 5)
   await symlink(bob.aclFile, at('link-exec-acl.toml'))
   for (const [acl, problem] of [
@@ -71,14 +72,14 @@ test('a host that names signers does not start with an ACL that is not signed, a
     const own = await bob.cli(['acl', 'check', at('link-exec-acl.toml')], { env: { X0X_EXEC_ACL: bob.aclFile } })
     assert.equal(own.status, 2)
     assert.match(own.stdout.toString(), problem)
-    // For a file of another host, the signer is named.
+    // For an ACL of another host, the signers are given as options.
     const other = await alice.cli(['acl', 'check', bob.aclFile, '--signer', bob.agentId, '--signer', alice.agentId])
     assert.equal(other.status, 2)
     assert.match(other.stdout.toString(), new RegExp(problem.source.replace('acl_signers', '--signer')))
   }
 })
 
-test('a check of a file for other hosts requires the signer that is named', OPTIONS, async () => {
+test('acl check with --signer requires a signature of that signer', OPTIONS, async () => {
   const file = at('fleet.acl')
   await writeFile(file, await signed(charlie, 6))
   const check = async (...words: string[]): Promise<[number | null, string]> => {
@@ -97,7 +98,7 @@ test('a check of a file for other hosts requires the signer that is named', OPTI
   }
 })
 
-test('a configuration that cannot be read does not turn the required signature off', OPTIONS, async () => {
+test('an invalid configuration does not turn off the required signature', OPTIONS, async () => {
   const config = join(bob.dir, 'config.toml')
   const before = await readFile(config, 'utf8')
   await place(text)
@@ -108,7 +109,7 @@ test('a configuration that cannot be read does not turn the required signature o
   assert.match(stderr, /unknown_key/)
 })
 
-test('it starts with what the operator signed, and every command reads it', OPTIONS, async () => {
+test('a daemon starts with a signed ACL, and every acl command reads it', OPTIONS, async () => {
   const signing = await alice.cli(['acl', 'sign', at('acl.toml'), '--version', '7', '--out', bob.aclFile])
   assert.equal(signing.status, 0, signing.stderr)
   assert.match(signing.stderr, new RegExp(`^x0x: signed version 7 by agent ${alice.agentId}\nx0x: on each host, place .*\n$`))
@@ -140,7 +141,7 @@ test('it starts with what the operator signed, and every command reads it', OPTI
   assert.equal((await bob.cli(['acl', 'diff'])).status, 0)
 })
 
-test('a reload takes a newer ACL that allows less, and ends what it no longer lists', OPTIONS, async () => {
+test('a reload applies a newer ACL with fewer permissions and ends runs that it does not list', OPTIONS, async () => {
   const sleeping = alice.startCli(['exec', 'bob', '--', 'sleep', '600'])
   await until('the program runs', async () => (await bob.diagnostics()).active_sessions === 1)
   assert.match(await reload(await signed(alice, 8, only('true', 'echo'))), /in force from now on: version 8, signed by agent/)
@@ -148,7 +149,7 @@ test('a reload takes a newer ACL that allows less, and ends what it no longer li
   await until('the version is kept', async () => (await acceptedVersion()) === 8)
 })
 
-test('a reload keeps the ACL in force and says why it does not take another', OPTIONS, async () => {
+test('a reload refuses an invalid ACL with a reason and keeps the ACL in force', OPTIONS, async () => {
   const narrower = only('echo')
   for (const [acl, why] of [
     [narrower, /is not signed, and acl_signers requires a signature/],
@@ -166,7 +167,7 @@ test('a reload keeps the ACL in force and says why it does not take another', OP
   }
 })
 
-test('a new daemon does not take the place of one that runs if it could not start with the ACL', OPTIONS, async () => {
+test('a new daemon does not replace a running one if it cannot start with the ACL', OPTIONS, async () => {
   await place(await signed(alice, 6))
   const replaced = await runDaemonCommand([...bob.selector, '--replace', '--exec-acl', bob.aclFile])
   assert.equal(replaced.status, 2)
@@ -179,7 +180,7 @@ test('a new daemon does not take the place of one that runs if it could not star
   assert.equal((await alice.exec(bob, ['true'])).status, 0)
 })
 
-test('no start goes back to an earlier version, and a start can go on with more permissions', OPTIONS, async () => {
+test('a start refuses an earlier version of the ACL, and accepts a later one with more permissions', OPTIONS, async () => {
   await bob.stop()
   await assert.rejects(bob.start(), /has version 6, and this host has accepted version 8/)
   await place(await signed(alice, 9))
@@ -189,7 +190,7 @@ test('no start goes back to an earlier version, and a start can go on with more 
   assert.equal((await alice.exec(bob, ['echo', '42'])).status, 0)
 })
 
-test('what the operator signs is checked first, and a second version is above the first', OPTIONS, async () => {
+test('acl sign checks the ACL first, and requires a later version than the existing file', OPTIONS, async () => {
   const [file, out] = [at('fleet.toml'), at('fleet.acl')]
   await writeFile(file, '[exec]\nenabled = maybe\n')
   const invalid = await alice.cli(['acl', 'sign', file])
@@ -199,7 +200,7 @@ test('what the operator signs is checked first, and a second version is above th
   await writeFile(file, text)
   for (const version of ['0', '-1', '1.5', 'x', '9007199254740993'])
     assert.equal((await alice.cli(['acl', 'sign', file, `--version=${version}`])).status, 2, version)
-  // Without a version, the time is the version; the text of a bundle is changed and signed again in its place.
+  // The default version is the time. The text in a bundle can be changed and signed again in place.
   await alice.ok('acl', 'sign', file, '--out', out)
   const first = Number(/^# version = (\d{14})$/m.exec(await readFile(out, 'utf8'))?.[1])
   assert.ok(first > 20_260_000_000_000)
@@ -215,7 +216,7 @@ test('what the operator signs is checked first, and a second version is above th
   assert.equal((await charlie.cli(['--version'])).status, 0)
 })
 
-test('a call without the proof of an operator signs nothing', OPTIONS, async () => {
+test('a call without an operator proof signs no ACL', OPTIONS, async () => {
   const body = { acl_version: 7, acl_sha256: '0'.repeat(64) }
   await assert.rejects(alice.api.json({ method: 'POST', path: '/acl/sign', body }), { code: 'operator_proof_required' })
 })

@@ -15,7 +15,8 @@ import {
   type TestDaemon,
 } from '../test/support/mesh-of-daemons.ts'
 
-// Standard input of commands that do not read it, on real daemons and with the shells that people use: the table of its ADR.
+// Commands that do not read their standard input, on real daemons and with common shells. This is the table of the ADR about standard
+// input.
 
 const OPTIONS = { timeout: 120_000 }
 const REFUSED =
@@ -27,7 +28,7 @@ const SILENT = /^$/
 let mesh: MeshOfDaemons
 let alice: TestDaemon
 let bob: TestDaemon
-/** Where every line runs. `x0x` is in it, and so are files that tell how far a line is. */
+/** Working directory of every line. It contains `x0x`, and files that mark the progress of a line. */
 let place: string
 const at = (name: string): string => join(place, name)
 
@@ -43,7 +44,7 @@ before(async () => {
   const files = `\n[[exec.allow.files]]\nroot = ${JSON.stringify(join(mesh.root, 'files'))}\nread = true\nwrite = true\n`
   await writeFile(bob.aclFile, `${acl.replace('machine_id', 'detach = true\nmachine_id')}${files}`, { mode: 0o600 })
   await bob.restart()
-  // A producer must be faster than the start of x0x where a line says so.
+  // Delays the start of x0x for lines whose data must be written first.
   const [file, ...words] = cliCommand
   const exec = `exec ${[file, ...words].join(' ')} --data-dir ${place} "$@"`
   await writeFile(at('x0x'), `#!/bin/sh\nwhile [ -n "$AFTER" ] && [ ! -e "$AFTER" ]; do sleep 0.02; done\n${exec}\n`, { mode: 0o755 })
@@ -77,7 +78,7 @@ const run = async (argv: readonly string[], env: Readonly<Record<string, string>
   return { status: status as number | null, stdout, stderr }
 }
 
-/** How many programs bob has started. */
+/** Number of programs that bob has started. */
 const runsOnBob = async (): Promise<number> => (await bob.journal()).filter(({ event }) => event === 'started').length
 
 const SHELLS = (
@@ -97,7 +98,7 @@ interface Line {
   readonly stderr: RegExp
   /** `x0x` starts when this file exists. */
   readonly after?: string
-  /** Shells that know this line, and shells for which `stderr` is another. */
+  /** Shells that do not know this line, and shells with another text on stderr. */
   readonly not?: readonly string[]
   readonly but?: Readonly<Record<string, RegExp>>
 }
@@ -107,7 +108,7 @@ const REFUSED_2 = { status: 0, stdout: 'ended with 2\n', stderr: REFUSED } as co
 const LOOP = 'while read -r h; do x0x exec bob -- true; echo "$h"; done'
 
 const LINES: readonly Line[] = [
-  // Data for this command alone.
+  // Data for this command only.
   { line: `{ echo hello; : > written; } | x0x exec bob -- cat${ENDED_WITH}`, after: 'written', ...REFUSED_2, not: ['fish'] },
   {
     line: 'begin; echo hello; true > written; end | x0x exec bob -- cat',
@@ -131,7 +132,7 @@ const LINES: readonly Line[] = [
     not: ['fish'],
     but: { dash: LEFT, busybox: LEFT },
   },
-  // Nothing to lose.
+  // No data to lose.
   { line: ': | x0x exec bob -- true', status: 0, stderr: SILENT, not: ['fish'] },
   { line: 'x0x exec bob -- true < none', status: 0, stderr: SILENT },
   { line: 'x0x exec bob -- true < /dev/null', status: 0, stderr: SILENT },
@@ -183,15 +184,15 @@ const LINES: readonly Line[] = [
   { line: './script < three', status: 0, stdout: 'a\nb\nc\n', stderr: LEFT },
   { line: 'cat three | { x0x exec bob -- true; cat; }', status: 0, stdout: 'a\nb\nc\n', stderr: LEFT, not: ['fish'] },
   { line: 'printf "x0x exec bob -- true\\necho end\\n" | bash', status: 0, stdout: 'end\n', stderr: LEFT },
-  // dash reads a whole block of its script.
+  // dash reads a whole block of its script at once.
   { line: 'printf "x0x exec bob -- true\\necho end\\n" | dash', status: 0, stdout: 'end\n', stderr: SILENT },
-  // No known reader, and no known absence of one.
+  // It is unknown whether another process reads the pipe.
   { line: 'cat three | timeout 60 x0x exec bob -- true', status: 0, stderr: LEFT, not: ['busybox'] },
   { line: 'cat three | timeout 60 x0x -q exec bob -- true', status: 0, stderr: SILENT, not: ['busybox'] },
-  // This one takes the place of its own process, and watches from another.
+  // busybox timeout runs the command in its own process and watches it from another.
   { line: 'busybox timeout 60 x0x exec bob -- true < three', status: 2, stderr: REFUSED },
   { line: 'cat three | env A=1 nice x0x exec bob -- true; echo end', status: 0, stdout: 'end\n', stderr: /stdin_not_sent/ },
-  // Data that comes late.
+  // Data that arrives late.
   {
     line: `{ while [ ! -e running ]; do sleep 0.02; done; echo late; : > sent; } | x0x exec bob -- WAITS${ENDED_WITH}`,
     status: 0,
@@ -206,7 +207,7 @@ const LINES: readonly Line[] = [
     stderr: LATE,
     not: ['fish'],
   },
-  // Detached runs and what reads stdin.
+  // Detached runs and commands that read stdin.
   {
     line: 'x0x exec bob --detach -- true < three',
     status: 2,
@@ -236,13 +237,13 @@ for (const shell of SHELLS) {
   })
 }
 
-test('programs that give x0x an open pipe or socket without data run it, and with data do not', OPTIONS, async () => {
+test('x0x runs a command if its pipe or socket for stdin has no data, and refuses if it has', OPTIONS, async () => {
   for (const [input, status, stderr] of [
     ['hello', 2, REFUSED],
     ['', 0, SILENT],
     [null, 0, SILENT],
   ] as const) {
-    // The start of x0x waits, so that the data is first. Node.js gives it a socket.
+    // Delays the start of x0x until the data is written. Node.js uses a socket as stdin.
     const env = { ...cleanEnvironment(), ...(input === 'hello' && { AFTER: at('written') }) }
     const child = spawn(at('x0x'), ['exec', 'bob', '--', 'true'], { cwd: place, env })
     if (input !== null) child.stdin.end(input)
@@ -265,7 +266,7 @@ sys.exit(child.wait())
 `
 
 test(
-  'the other end of the pipe is not a reader of it',
+  'the process that writes to the pipe does not count as another reader of it',
   { ...OPTIONS, skip: spawnSync('python3', ['--version']).status !== 0 },
   async () => {
     const env = { AFTER: at('written') }
@@ -276,9 +277,9 @@ test(
   },
 )
 
-test('a loop of a program that reads line by line keeps its input', OPTIONS, async () => {
+test('a loop in a program that reads line by line keeps its input', OPTIONS, async () => {
   const perl = 'while (<STDIN>) { system("x0x", "exec", "bob", "--", "true") == 0 or exit 1; print }'
   assert.equal((await run(['bash', '-c', `cat three | perl -e '$| = 1; ${perl}'`])).stdout, 'a\nb\nc\n')
 })
 
-test('the daemons live on', () => assert.ok(isRunning(alice.pid) && isRunning(bob.pid)))
+test('both daemons still run at the end', () => assert.ok(isRunning(alice.pid) && isRunning(bob.pid)))

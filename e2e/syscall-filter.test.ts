@@ -10,17 +10,20 @@ import { MeshOfDaemons, startCli, until, type CliResult } from '../test/support/
 import { callsIn, straceNeeds, traced } from '../test/support/strace.ts'
 import { tempDir } from '../test/support/temp-dir.ts'
 
-// What each half in a unit of its own asks of the kernel is written down beside the filter of its unit, and held against both.
+// A list next to each unit has the system calls of the executor process or the network process. It is checked against the filter of the
+// unit and against a real run.
 
 const ROOT = join(import.meta.dirname, '..')
 const DEPLOY = join(ROOT, 'deploy')
 const HALVES = ['x0xd-executor', 'x0xd-network'] as const
 type Half = (typeof HALVES)[number]
 
-/** WRITE_SYSCALLS=1 adds to the lists what was seen and does not stand there. */
+/** WRITE_SYSCALLS=1 adds missing calls to the lists. */
 const WRITES = process.env['WRITE_SYSCALLS'] === '1'
 
-/** What libc and the runtime call besides where the moment wants it: threads that wait for each other, memory that moves, reads and writes that come together. */
+/**
+ * Calls of libc and the runtime that only happen in some runs: thread synchronization, memory that moves, and combined reads and writes.
+ */
 const OF_THE_MOMENT =
   'getrusage membarrier mremap nanosleep ppoll pwrite64 pwritev readv recvmsg restart_syscall rt_sigreturn sched_yield sendmsg tgkill'.split(
     ' ',
@@ -32,7 +35,7 @@ const listed = async (half: Half): Promise<string[]> => linesOf(await readFile(l
 
 const analyze = (...groups: readonly string[]) => spawnSync('systemd-analyze', ['syscall-filter', ...groups], { encoding: 'utf8' })
 
-/** All calls of these groups and of those within them; by the systemd that is here. */
+/** All calls of these groups and their subgroups, according to the installed systemd. */
 const callsOf = (groups: readonly string[]): string[] =>
   groups.flatMap((group) => {
     const words = analyze(group)
@@ -44,7 +47,7 @@ const callsOf = (groups: readonly string[]): string[] =>
   })
 
 test(
-  'what a half calls is let through by the filter of its unit',
+  'the filter of each unit permits the listed system calls of its process',
   { skip: analyze().status === 0 ? false : 'needs systemd-analyze' },
   async () => {
     for (const half of HALVES) {
@@ -62,7 +65,7 @@ test(
 
 const needs = process.arch === 'x64' ? straceNeeds() : 'the names of the calls of x64'
 
-/** Two halves on a socket, as two units run them, and a daemon of another machine that has one run something. */
+/** Starts the executor process and the network process separately, as two units do, and runs a command for another daemon. */
 const lifeOfBoth = async (t: TestContext): Promise<Record<Half, string>> => {
   const root = await tempDir(t)
   const dir = join(root, 'data')
@@ -107,7 +110,7 @@ const lifeOfBoth = async (t: TestContext): Promise<Record<Half, string>> => {
   const { status, stderr } = await alice.cli(['exec', 'bob', '--stdin-file', '-', '--', 'cat'], { stdin: Buffer.alloc(100_000) })
   assert.equal(status, 0, stderr)
   for (const argv of [['diagnostics', 'exec'], ['peers'], ['exec', 'alice', '--', 'true']]) await bob(...argv)
-  // To strace itself: it passes that on.
+  // Sends the signal to the executor process. strace itself would pass a signal on.
   const executorPid = Number((await readFile(join(dir, 'x0xd.pid'), 'utf8')).split(' ')[0])
   process.kill(executorPid, 'SIGTERM')
   await Promise.all([executor.ended, network.ended])
@@ -118,7 +121,7 @@ const lifeOfBoth = async (t: TestContext): Promise<Record<Half, string>> => {
 }
 
 test(
-  'whatever a half calls stands in the list beside its unit',
+  'the list next to each unit contains every system call of its process',
   { skip: needs === null ? false : `needs ${needs}`, timeout: 120_000 },
   async (t) => {
     const traces = await lifeOfBoth(t)

@@ -9,13 +9,13 @@ import { straceNeeds, systemCalls } from '../test/support/strace.ts'
 import { NOTE_SYNC_MS } from '../src/journal/writer.ts'
 import { CONTAINMENT_FILE, readContainmentRecord } from '../src/process/process-trees.ts'
 
-// What a run asks of the kernel is counted, not timed: what waits for a disk, and what starts a process.
+// Counts the system calls of a run instead of measuring times: syncs of the disk and starts of processes.
 
 const needs = straceNeeds()
 const RUNS = 20
 const COUNTED = ['fsync', 'fdatasync', 'sync_file_range', 'fork', 'vfork', 'clone', 'clone3', 'execve', 'mkdir', 'rmdir']
 
-/** What a journal was synced for by itself at most: a signed head each minute, and `started` of a run that lasts longer than notes wait. */
+/** Maximum number of syncs that are not part of a run: a signed head each minute, and `started` for runs that take long. */
 const besideRuns = (journal: string): number => {
   const lines = wholeLines(readFileSync(journal, 'utf8')).map((line) => JSON.parse(line) as JournalLineJson)
   const long = lines.filter(({ event, duration_ms }) => event === 'exit' && Number(duration_ms) >= NOTE_SYNC_MS / 2)
@@ -23,7 +23,7 @@ const besideRuns = (journal: string): number => {
 }
 
 test(
-  'a warm run waits for the disk twice where it runs and once where it is asked for, and starts one process',
+  'a warm run needs two disk syncs on the target and one on the requester, and starts one process',
   {
     timeout: 120_000,
     skip: needs === null ? false : `needs ${needs}`,
@@ -43,12 +43,12 @@ test(
     await runs()
     const perRun = async (pid: number): Promise<Record<string, number>> =>
       Object.fromEntries([...(await systemCalls(pid, runs, COUNTED))].map(([name, count]) => [name, count / RUNS]))
-    /** Of one process, but for syncs of a journal by itself. */
+    /** System calls per run of one process, without the syncs that are not part of a run. */
     const ofRuns = async (pid: number, journal: string, syncs: number): Promise<Record<string, number>> => {
       const before = besideRuns(journal)
       const { fdatasync = 0, clone = 0, clone3 = 0, ...counts } = await perRun(pid)
       const beside = (besideRuns(journal) - before) / RUNS
-      // The C library chooses between the two.
+      // The C library uses one of the two.
       const starts = clone + clone3 > 0 ? { starts: clone + clone3 } : {}
       return { ...counts, ...starts, fdatasync: fdatasync >= syncs && fdatasync <= syncs + beside ? syncs : fdatasync }
     }

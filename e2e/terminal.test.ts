@@ -13,14 +13,17 @@ import { tempDir } from '../test/support/temp-dir.ts'
 
 const [PROGRAM, ...WORDS] = cliCommand
 
-// What only a real process shows: its end while a read waits, on a terminal that is gone, and on a full disk.
+// Behaviour that needs a real process: its end during a read, on a closed terminal, and on a full disk.
 
 const python = spawnSync('python3', ['-c', 'import pty']).status === 0
 const withPty = python ? '' : ' (skipped: no python3 with pty)'
 const FULL = '/dev/full'
 const withFull = existsSync(FULL) ? '' : ` (skipped: no ${FULL})`
 
-/** Starts argv on a terminal of its own; after a line on our stdin types a line and Ctrl-C, or closes the terminal when it shows `hi`; prints the wait status. */
+/**
+ * Starts argv on its own terminal. After a line on stdin, types a line and Ctrl-C, or closes the terminal when it shows `hi`. Prints the
+ * wait status.
+ */
 const ON_A_TERMINAL = `
 import os, pty, signal, sys
 how, argv = sys.argv[1], sys.argv[2:]
@@ -43,7 +46,7 @@ else:
 print(os.waitpid(pid, 0)[1])
 `
 
-/** The wait status, as waitpid answers it. */
+/** Wait status as waitpid returns it. */
 const onTerminal = async (how: 'close' | 'interrupt', argv: readonly string[], ready: Promise<unknown>): Promise<number> => {
   const child = spawn('python3', ['-c', ON_A_TERMINAL, how, ...cliCommand, ...argv], { stdio: ['pipe', 'pipe', 'inherit'] })
   let text = ''
@@ -57,7 +60,7 @@ for (const [file, title] of [
   ['-', 'is still being typed'],
   ['/dev/tty', 'is read from the terminal by its name'],
 ] as const) {
-  test(`Ctrl-C ends a command at once whose stdin ${title}${withPty}`, { skip: !python }, async (t) => {
+  test(`Ctrl-C at once ends a command whose stdin ${title}${withPty}`, { skip: !python }, async (t) => {
     const asked = Promise.withResolvers<void>()
     const { dir } = await fakeDaemon(
       t,
@@ -72,7 +75,7 @@ for (const [file, title] of [
   })
 }
 
-test('Ctrl-C ends a command at once whose stdin is a named pipe, with a writer and before one has come', async (t) => {
+test('Ctrl-C at once ends a command whose stdin is a named pipe, with and without a writer', async (t) => {
   const fifo = join(await tempDir(t), 'fifo')
   assert.equal(spawnSync('mkfifo', [fifo]).status, 0)
   for (const writes of [false, true]) {
@@ -100,7 +103,7 @@ test('Ctrl-C ends a command at once whose stdin is a named pipe, with a writer a
   }
 })
 
-test('a named pipe is read to its end as stdin, whoever opens it first', async (t) => {
+test('stdin from a named pipe is read to its end, no matter which side opens it first', async (t) => {
   const fifo = join(await tempDir(t), 'fifo')
   assert.equal(spawnSync('mkfifo', [fifo]).status, 0)
   const asked = Promise.withResolvers<void>()
@@ -121,7 +124,7 @@ test('a named pipe is read to its end as stdin, whoever opens it first', async (
   }
 })
 
-test('Ctrl-C ends a command at once whose stdin is a pipe that stays open', async (t) => {
+test('Ctrl-C at once ends a command whose stdin is a pipe that stays open', async (t) => {
   const asked = Promise.withResolvers<void>()
   const { dir } = await fakeDaemon(
     t,
@@ -139,7 +142,7 @@ test('Ctrl-C ends a command at once whose stdin is a pipe that stays open', asyn
   child.stdin.destroy()
 })
 
-test(`closing the terminal cancels the run and ends the command line by SIGHUP${withPty}`, { skip: !python }, async (t) => {
+test(`closing the terminal cancels the run, and the command line dies of SIGHUP${withPty}`, { skip: !python }, async (t) => {
   const begun = Promise.withResolvers<void>()
   let ended: { end(): void } | null = null
   const { dir, seen } = await fakeDaemon(t, (request, response) => {
@@ -159,7 +162,7 @@ test(`closing the terminal cancels the run and ends the command line by SIGHUP${
   )
 })
 
-/** Its exit status and what it says on standard error. */
+/** Exit status and standard error of the command line. */
 const intoFull = async (dir: string, ...argv: readonly string[]): Promise<[number | null, string]> => {
   const child = spawn('/bin/sh', ['-c', `exec "$@" > ${FULL}`, 'sh', ...cliCommand, '--data-dir', dir, ...argv])
   let stderr = ''
@@ -168,7 +171,7 @@ const intoFull = async (dir: string, ...argv: readonly string[]): Promise<[numbe
   return [child.exitCode, stderr]
 }
 
-test(`output that a full disk does not take is a failure with one line${withFull}`, { skip: !existsSync(FULL) }, async (t) => {
+test(`a full disk for the output is a failure with an error line${withFull}`, { skip: !existsSync(FULL) }, async (t) => {
   const { dir } = await fakeDaemon(t, (request, response) => {
     if (request.path === '/exec/run') runAnswer(response, { type: 'stdout', request_id: 'x', seq: 0, data_b64: 'NQo=' })
     else json(response, 200, { ok: true, agent_id: 'a', machine_id: 'b', contacts: [], groups: [] })
@@ -183,7 +186,7 @@ test(`output that a full disk does not take is a failure with one line${withFull
   assert.match(stderr, /^x0x: cannot write the output: .*\n$/)
 })
 
-test(`of many hosts a full disk ends what goes on, and what became of each is said${withFull}`, { skip: !existsSync(FULL) }, async (t) => {
+test(`a full disk cancels a fan-out, and the summary counts the ends of its hosts${withFull}`, { skip: !existsSync(FULL) }, async (t) => {
   let fanout: AskedFanout
   const { dir } = await fleetDaemon(
     t,
@@ -204,7 +207,7 @@ test(`of many hosts a full disk ends what goes on, and what became of each is sa
   assert.match(stderr, /\nx0x: cannot write the output: ENOSPC.*\n$/)
 })
 
-test('a reader that leaves is quiet, with the status of a broken pipe', async (t) => {
+test('a reader that closes the pipe ends the command line quietly with status 141', async (t) => {
   const { dir } = await fakeDaemon(t, (_request, response) => json(response, 200, { ok: true, link: 'x'.repeat(8 * 1024 * 1024) }))
   const running = startCli(['--data-dir', dir, 'card'], { unread: true })
   running.child.stdout?.destroy()

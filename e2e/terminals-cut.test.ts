@@ -12,19 +12,19 @@ import { inTmux, typeLine, typeText } from '../test/support/terminal-in-tmux.ts'
 import { NO_TMUX, Tmux } from '../test/support/tmux.ts'
 import { until } from '../test/support/mesh-of-daemons.ts'
 
-// Real programs in tmux over a path on which nobody gets through for two seconds. Everything typed meanwhile arrives once.
+// Real programs in tmux, over a path that is cut for two seconds. All input during the cut arrives exactly once.
 
 const CUT_MS = 2_000
 const PASSWORD = 'correct-horse-battery'
 
 interface Stage {
   readonly tmux: Tmux
-  /** Cuts the path, does this, and lets everybody through again. */
+  /** Cuts the path during the work, and waits until the run is resumed. */
   readonly whileCut: (work: () => Promise<void>) => Promise<void>
   readonly root: string
 }
 
-/** A program of bob on a terminal of tmux. */
+/** Runs a program of bob on a terminal of tmux. */
 const open = async (t: TestContext, argv: (root: string) => Promise<readonly string[]>): Promise<Stage> => {
   const tmux = await Tmux.make(t)
   const stage = await proxiedPair(t, (port) => new CuttableProxy(port))
@@ -44,7 +44,7 @@ const open = async (t: TestContext, argv: (root: string) => Promise<readonly str
   return { tmux, whileCut, root: stage.mesh.root }
 }
 
-/** The program has ended by itself, and the terminal is as before. */
+/** Checks that the program has ended and that the terminal has its old modes. */
 const ends = async (tmux: Tmux, status = 0): Promise<void> => {
   await tmux.shows(new RegExp(`^status=${status}$`))
   await tmux.shows(/^icanon$/)
@@ -53,7 +53,7 @@ const ends = async (tmux: Tmux, status = 0): Promise<void> => {
 const withProgram = (path: string) =>
   NO_TMUX === false && existsSync(path) ? {} : { skip: NO_TMUX === false ? `there is no ${path}` : NO_TMUX }
 
-test('a shell', { skip: NO_TMUX }, async (t) => {
+test('a shell gets each line and resize once after a cut', { skip: NO_TMUX }, async (t) => {
   const { tmux, whileCut, root } = await open(t, async () => ['sh'])
   const file = join(root, 'lines')
   await tmux.shows(/^[#$]/)
@@ -72,7 +72,7 @@ test('a shell', { skip: NO_TMUX }, async (t) => {
   await ends(tmux, 6)
 })
 
-test('vim', withProgram('/usr/bin/vim'), async (t) => {
+test('vim gets the text and keys typed during a cut once', withProgram('/usr/bin/vim'), async (t) => {
   const { tmux, whileCut, root } = await open(t, async (dir) => ['vim', '-u', 'NONE', join(dir, 'text')])
   await tmux.shows(/^~/)
   await typeText(tmux, 'ihello')
@@ -88,7 +88,7 @@ test('vim', withProgram('/usr/bin/vim'), async (t) => {
   assert.equal(readFileSync(join(root, 'text'), 'utf8'), 'hello world\n')
 })
 
-test('less', withProgram('/usr/bin/less'), async (t) => {
+test('less gets the keys typed during a cut', withProgram('/usr/bin/less'), async (t) => {
   const { tmux, whileCut } = await open(t, async (dir) => {
     const lines = Array.from({ length: 500 }, (_none, at) => `line ${at + 1}`)
     await writeFile(join(dir, 'pages'), `${lines.join('\n')}\n`)
@@ -96,7 +96,7 @@ test('less', withProgram('/usr/bin/less'), async (t) => {
   })
   await tmux.shows(/^line 1$/)
   await whileCut(async () => typeText(tmux, 'jjjjj'))
-  // A change of the size may move the text by a line.
+  // A resize may move the text by a line.
   await until('it is five lines further', async () =>
     /^line [567]$/.test((await tmux.lines()).find((line) => line.startsWith('line ')) ?? ''),
   )
@@ -104,12 +104,12 @@ test('less', withProgram('/usr/bin/less'), async (t) => {
   await ends(tmux)
 })
 
-test('htop', withProgram('/usr/bin/htop'), async (t) => {
+test('htop follows a resize and a key during a cut', withProgram('/usr/bin/htop'), async (t) => {
   const { tmux, whileCut } = await open(t, async () => ['htop'])
   await tmux.shows(/Quit/)
   await whileCut(async () => tmux.resize(100, 30))
   await until('the keys are in the last line', async () => /Quit/.test((await tmux.lines())[29] ?? ''))
-  // A key ends the page of help, and so would a change of the size.
+  // Any key closes the help page, and so would a resize.
   await whileCut(async () => tmux.press('h'))
   await tmux.shows(/^htop .*Hisham/)
   await tmux.press('Space')
@@ -118,7 +118,7 @@ test('htop', withProgram('/usr/bin/htop'), async (t) => {
   await ends(tmux)
 })
 
-test('a password prompt', withProgram('/bin/bash'), async (t) => {
+test('a password typed during a cut arrives once and is not shown', withProgram('/bin/bash'), async (t) => {
   const { tmux, whileCut } = await open(t, async (dir) => {
     const path = join(dir, 'asks')
     const text = 'read -rs -p "Password: " secret; echo; echo "got $(printf %s "$secret" | sha256sum)"'

@@ -9,10 +9,10 @@ import { runCli } from '../test/support/fake-daemon.ts'
 import { MeshOfDaemons, until, type TestDaemon } from '../test/support/mesh-of-daemons.ts'
 import { Typed } from '../test/support/typed-terminal.ts'
 
-// Commands on a terminal of bob that bob records, and that its operators look on at.
+// Commands on a terminal that bob records and that his operators may watch.
 
 const SECRET = 'hunter2-never-kept'
-/** Another program than `sh`, without the start-up files of whoever runs the tests. */
+/** A program other than `sh`, without the user's start-up files. */
 const BASH = ['bash', '--norc']
 
 let mesh: MeshOfDaemons
@@ -45,14 +45,14 @@ interface Listed {
 const recordings = async (): Promise<Listed[]> =>
   (await bob.json<{ recordings: Listed[] }>('transcripts', 'list', '--terminals')).recordings
 
-/** The last run on bob, as its journal names it. */
+/** Request ID of the last run of this program on bob, from his audit log. */
 const lastRun = async (program: string): Promise<string> =>
   until('it is in the journal', async () => {
     const request = (await bob.journal()).findLast(({ event, argv }) => event === 'request' && String(argv) === program)
     return request === undefined ? null : String(request['request_id'])
   })
 
-test('a requester is told of the recording, whose hash is in the audit log, and the password is not in it', async () => {
+test('the requester is notified of a recording, the audit log has its hash, and it contains no password', async () => {
   const typed = new Typed(alice, ['--', 'sh'])
   typed.type('echo be$((1))gun\n')
   await typed.shows('be1gun')
@@ -93,7 +93,7 @@ test('acl mine says which commands are recorded and watched', async () => {
   assert.match(stdout, /^bash .* yes {2}/m)
 })
 
-test('an operator looks on, the requester is told once, and another person may not', async () => {
+test('an operator can watch a run, the requester is notified once, and other users cannot watch', async () => {
   const typed = new Typed(alice, ['--', 'sh'])
   typed.type('echo se$((1))en\n')
   await typed.shows('se1en')
@@ -116,12 +116,12 @@ test('an operator looks on, the requester is told once, and another person may n
   assert.ok(
     (await bob.journal()).some(({ event, kind, request_id }) => event === 'warning' && kind === 'session_watched' && request_id === id),
   )
-  // Without the operator's key nobody looks on.
+  // Watching needs the operator key.
   const stranger = await runCli(['--data-dir', alice.dir, 'exec', 'watch', id])
   assert.notEqual(stranger.status, 0)
 })
 
-test('a watcher that is stopped does not hold up the program', async () => {
+test('a stopped watcher does not block the program', async () => {
   const typed = new Typed(alice, ['--', 'sh'])
   typed.type('echo be$((1))gun\n')
   await typed.shows('be1gun')
@@ -134,7 +134,7 @@ test('a watcher that is stopped does not hold up the program', async () => {
   watching.child.kill('SIGKILL')
 })
 
-test('without watch = true an operator sees nothing of what a terminal shows', async () => {
+test('without watch = true an operator sees no terminal output', async () => {
   const typed = new Typed(alice, ['--', ...BASH])
   typed.type('echo se$((1))en\n')
   await typed.shows('se1en')
@@ -148,7 +148,7 @@ test('without watch = true an operator sees nothing of what a terminal shows', a
   assert.deepEqual((await bob.journal()).filter(({ kind }) => kind === 'session_watched').length, 2)
 })
 
-test('an ACL that is read again ends runs that it wants recorded, and one that records less is not taken', async () => {
+test('an ACL reload ends runs that must be recorded now, and is refused if it would record less', async () => {
   const typed = new Typed(alice, ['--', ...BASH])
   typed.type('echo se$((1))en\n')
   await typed.shows('se1en')

@@ -14,18 +14,18 @@ import { inTmux, typeLine } from '../test/support/terminal-in-tmux.ts'
 import { NO_TMUX, Tmux } from '../test/support/tmux.ts'
 import { Typed } from '../test/support/typed-terminal.ts'
 
-// A terminal of bob that alice types into: through a real terminal of tmux, and through pipes where every byte counts.
+// Alice types into a terminal of bob, through a real terminal of tmux and through pipes that check every byte.
 
 const MIB = 1024 * 1024
 const PASTE = 10 * MIB
-/** A requester that is gone counts as such after four seconds, and its program has five to end. */
+/** The lease of a requester expires after four seconds, and its program then has five seconds to end. */
 const GONE_MS = 30_000
 const CUTS = 10
 const RESIZES = 10_000
-/** Seconds that no other process has in its arguments. */
+/** A duration that no other process has in its arguments. */
 const LONG = '7461234'
 
-/** Programs that draw the whole screen: how each is called, what it shows, and the keys that end it. */
+/** Full-screen programs: their arguments, a text that they show, and the keys that end them. */
 const DRAWING = [
   { program: '/usr/bin/vim', argv: ['vim', '-u', 'NONE', '/etc/passwd'], shows: /^root:/, keys: [':', 'q', '!', 'Enter'] },
   { program: '/usr/bin/less', argv: ['less', '/etc/passwd'], shows: /^root:/, keys: ['q'] },
@@ -65,7 +65,7 @@ before(async () => {
 after(async () => mesh.stop())
 
 test(
-  'a shell on a terminal of tmux: its size, a new size, Ctrl-C, its exit status, and the terminal as before',
+  'a shell on a terminal of tmux has its size, resizes and Ctrl-C, returns its exit status and restores the terminal',
   { skip: NO_TMUX },
   async (t) => {
     const tmux = await Tmux.make(t)
@@ -87,7 +87,7 @@ test(
   },
 )
 
-test('Enter ~ . ends the connection and the program, ~? helps and ~~ is a tilde', { skip: NO_TMUX }, async (t) => {
+test('Enter ~ . ends the connection and the program, ~? shows help and ~~ sends a tilde', { skip: NO_TMUX }, async (t) => {
   const tmux = await Tmux.make(t)
   await inTmux(tmux, alice, '-t bob -- cat')
   await until('it runs', async () => (await bob.diagnostics()).active_sessions > 0)
@@ -103,7 +103,7 @@ test('Enter ~ . ends the connection and the program, ~? helps and ~~ is a tilde'
   await until('it has ended', async () => (await bob.diagnostics()).active_sessions === 0)
 })
 
-test('the exit status is that of the program, or of its signal', async () => {
+test('the exit status is that of the program or of its signal', async () => {
   const shell = new Typed(alice, ['--', 'sh'])
   shell.type('exit 7\n')
   assert.equal(await shell.status, 7)
@@ -128,7 +128,7 @@ test('a command without terminal = true is denied, and -t needs a terminal and o
   }
 })
 
-test('the end of the client, even by SIGKILL, hangs up the program', async () => {
+test('the end of the client, even by SIGKILL, sends SIGHUP to the program', async () => {
   const typed = new Typed(alice, ['--', programs.hears])
   await typed.shows('ready')
   const pid = await until('it is in the journal', async () => {
@@ -140,7 +140,7 @@ test('the end of the client, even by SIGKILL, hangs up the program', async () =>
   assert.equal(readFileSync(join(mesh.root, 'heard'), 'utf8'), 'hup\n')
 })
 
-test('closing the window ends the command line and the program', { skip: NO_TMUX }, async (t) => {
+test('closing the terminal window ends the program', { skip: NO_TMUX }, async (t) => {
   const tmux = await Tmux.make(t)
   await inTmux(tmux, alice, `-t bob -- ${programs.hears}`)
   await tmux.shows(/^ready$/)
@@ -149,7 +149,7 @@ test('closing the window ends the command line and the program', { skip: NO_TMUX
   await until('it has ended', async () => (await bob.diagnostics()).active_sessions === 0)
 })
 
-test('SIGTERM ends the command line with its status, and the program', async () => {
+test('SIGTERM ends the command line with status 143 and ends the program', async () => {
   const typed = new Typed(alice, ['--', 'cat'])
   typed.type('one\n')
   await typed.shows('one')
@@ -158,14 +158,14 @@ test('SIGTERM ends the command line with its status, and the program', async () 
   await until('it has ended', async () => (await bob.diagnostics()).active_sessions === 0)
 })
 
-test('a paste of ten mebibytes arrives whole with few signatures', async (t) => {
+test('a paste of ten mebibytes arrives unchanged and needs few signatures', async (t) => {
   const data = randomBytes(PASTE)
   const signed = async (): Promise<number> => (await alice.diagnostics()).totals['signatures_issued'] ?? 0
   const earlier = await signed()
   const typed = new Typed(alice, ['--', programs.takes])
   await typed.shows('ready')
   const begun = performance.now()
-  // A tilde after a line end would be for x0x itself.
+  // Replaces tildes, because x0x itself would interpret a tilde after a line end.
   for (let at = 0; at < data.length; at++) if (data[at] === 0x7e) data[at] = 0
   typed.type(data)
   await typed.shows(createHash('sha256').update(data).digest('hex'))
@@ -175,7 +175,7 @@ test('a paste of ten mebibytes arrives whole with few signatures', async (t) => 
   assert.ok(count < 1_000, `${count} signatures`)
 })
 
-test('a program that floods is ended at the limit of its output, and nothing is typed into it any more', async () => {
+test('a program that floods its terminal is ended at the output limit', async () => {
   const typed = new Typed(alice, ['--', programs.floods])
   assert.equal(await typed.status, 255)
   assert.match(typed.stderr, /the output limit of the target was reached \(stdout_cap_hit\)/)
@@ -183,7 +183,7 @@ test('a program that floods is ended at the limit of its output, and nothing is 
   await until('it has ended', async () => (await bob.diagnostics()).active_sessions === 0)
 })
 
-test('a program that does not read stops neither its requester nor another run', async () => {
+test('a program that does not read its input does not block its requester or another run', async () => {
   const typed = new Typed(alice, ['--', programs.ignores])
   await typed.shows('ready')
   typed.type(Buffer.alloc(2 * MIB, 'x'))
@@ -194,7 +194,7 @@ test('a program that does not read stops neither its requester nor another run',
   assert.equal(await typed.status, 0)
 })
 
-/** An open request, whose body the test writes. The daemon may close it while the body is open. */
+/** An open request whose body the test writes. The daemon may close it before the body ends. */
 const terminalCall = (): ClientRequest => {
   const token = readFileSync(join(alice.dir, 'api-token'), 'utf8').trim()
   return request({
@@ -226,7 +226,7 @@ test('POST /exec/terminal answers with events, and its body takes keys and sizes
   assert.deepEqual([events.at(-1)?.type, events.at(-1)?.code], ['exit', 4])
 })
 
-test('ten thousand sizes in one second neither hold up the keys nor the program, and the last one stays', async () => {
+test('ten thousand resizes do not delay keys or output, and the last size applies', async () => {
   const call = terminalCall()
   const line = (value: object): void => void call.write(`${JSON.stringify(value)}\n`)
   line({ agent: 'bob', argv: ['sh'], terminal: { columns: 80, rows: 24, term: 'dumb' } })
@@ -247,7 +247,7 @@ test('ten thousand sizes in one second neither hold up the keys nor the program,
   assert.ok(performance.now() - begun < 10_000)
 })
 
-test('an ended body of POST /exec/terminal ends the program', async () => {
+test('the end of the body of POST /exec/terminal ends the program', async () => {
   const call = terminalCall()
   call.write(`${JSON.stringify({ agent: 'bob', argv: ['cat'], terminal: { columns: 80, rows: 24, term: 'dumb' } })}\n`)
   const answer = await response(call)
@@ -258,11 +258,11 @@ test('an ended body of POST /exec/terminal ends the program', async () => {
   assert.deepEqual([exit.type, exit.signal, exit.warnings.includes('cancelled')], ['exit', 1, true])
 })
 
-test('over a path that is cut again and again, each key arrives once and the user is told', async (t) => {
+test('over a path that is cut repeatedly, each key arrives once and the user gets notices', async (t) => {
   const stage = await proxiedPair(t, (port) => new CuttableProxy(port))
   await acquaint(stage, [['cat']], '', true)
   const typed = new Typed(stage.alice, ['--', 'cat'])
-  // Once as the terminal echoes it, once as the program writes it.
+  // Once as the echo of the terminal, once as the output of the program.
   const countOf = (text: string): number => typed.stdout.split('\r\n').filter((line) => line === text).length
   const isWritten = async (text: string): Promise<unknown> => until(`${text} is written: ${typed.stdout}`, () => countOf(text) >= 2)
   typed.type('line 0\n')
@@ -294,7 +294,7 @@ for (const { argv, shows, keys } of DRAWING)
     assert.equal(await tmux.variable('mouse_any_flag'), '0')
   })
 
-test('an ACL that is read again without terminal = true ends the runs on terminals, and no others', async () => {
+test('an ACL reload without terminal = true ends runs on terminals and denies new ones', async () => {
   const typed = new Typed(alice, ['--', 'cat'])
   typed.type('one\n')
   await typed.shows('one')
