@@ -21,7 +21,7 @@ import { RUN_STATES, TRUST_CAUSES, TRUST_DECISIONS, TRUST_LEVELS } from './reaso
 
 /** Responses of the API about the daemon's state. */
 
-const labels = map(text, text).says("the operator's, by their keys")
+const labels = map(text, text).says('labels that the operator set, by key')
 const PAIR = { agent_id: hexId, machine_id: hexId }
 /** Decisions of the trust rules of the daemon's host. */
 const decision = oneOf(TRUST_DECISIONS)
@@ -34,10 +34,10 @@ export const CONTACT = {
   name: text,
   agent_id: hexId,
   trust: oneOf(TRUST_LEVELS),
-  machines: list(hexId).says('that it is pinned to'),
+  machines: list(hexId).says('machines that the contact is pinned to'),
   /** Addresses of the imported card, each ending in /p2p/<peer id>. */
   addresses: texts,
-  formerly: list(hexId).says('keys that it had before, the newest first'),
+  formerly: list(hexId).says('earlier keys of the contact, the newest first'),
   labels,
   /** The agent has revoked its key forever. No field above overrides this. */
   revoked: flag,
@@ -57,22 +57,24 @@ export type ContactsAnswer = Sent<typeof CONTACTS>
 const PEER = {
   agent_id: orNull(hexId),
   machine_id: hexId,
-  name: orNull(text).says('what the agent calls itself'),
+  name: orNull(text).says("name in the agent's card"),
   addresses: texts,
   connected: flag,
-  linked: flag.says('both agents and both machines are proven on this connection'),
-  relayed_by: orNull(record({ agent_id: orNull(hexId), machine_id: hexId })).says('null: the connection is direct, or there is none'),
+  linked: flag.says('both agents and both machines are authenticated on this connection'),
+  relayed_by: orNull(record({ agent_id: orNull(hexId), machine_id: hexId })).says(
+    'relay of the connection; null if it is direct, or there is none',
+  ),
   rtt_ms: orNull(number),
-  last_heard: orNull(time).says('when data of it last came on a connection; null: there is no connection'),
-  last_seen: orNull(time).says('when its card was issued; null: no card is known'),
+  last_heard: orNull(time).says('time of the last data on a connection; null if there is no connection'),
+  last_seen: orNull(time).says("issue time of the agent's card; null if no card is known"),
 }
 export type PeerJson = Sent<typeof PEER>
 
 /** Counts of the known mesh. At most 1,024 unlisted machines are counted. */
 const MESH_COUNTS = {
-  heard: count.says('machines that sent a presence lately'),
-  known: count.says('agents that a card proves'),
-  standing: count.says('machines to keep a connection to'),
+  heard: count.says('machines that recently sent a presence'),
+  known: count.says('agents with a known valid card'),
+  standing: count.says('persistent connections wanted'),
   connected: count,
 }
 export type MeshCounts = Sent<typeof MESH_COUNTS>
@@ -81,7 +83,7 @@ export const PEERS = {
   ok: yes,
   peers: list(record(PEER)),
   mesh: record(MESH_COUNTS),
-  draining: optional(yes).says('this daemon accepts no new run, because it restarts; absent otherwise'),
+  draining: optional(yes).says('this daemon is restarting and accepts no new runs; absent otherwise'),
 }
 export type PeersAnswer = Sent<typeof PEERS>
 
@@ -89,7 +91,7 @@ export type PeersAnswer = Sent<typeof PEERS>
 const RUN_SESSION = {
   request_id: requestId,
   agent_id: hexId,
-  machine_id: orNull(hexId).says('null: not connected yet'),
+  machine_id: orNull(hexId).says('null if not connected yet'),
   argv: texts,
   fanout_id: optional(requestId),
   host: optional(text).says('name of the host in the fan-out'),
@@ -109,13 +111,13 @@ export const SESSIONS = { ok: yes, sessions: list(record(RUN_SESSION)), fanouts:
 export const INCOMING_RUN = {
   request_id: requestId,
   ...PAIR,
-  name: orNull(text).says('what the operator calls the agent; null: it is no contact'),
+  name: orNull(text).says('name of the contact; null if the agent is not a contact'),
   argv: texts,
-  argv_cut: optional(record(ARGV_CUT)).says('argv is only its beginning; this is of the whole'),
+  argv_cut: optional(record(ARGV_CUT)).says('size and digest of the whole argv; present if argv is only its beginning'),
   /** Time of the request. */
   started_at: time,
   state: oneOf(RUN_STATES),
-  detached: flag.says('it outlives its caller'),
+  detached: flag.says('the run continues without its requester'),
 }
 export type IncomingRun = Sent<typeof INCOMING_RUN>
 
@@ -123,7 +125,7 @@ export type IncomingRun = Sent<typeof INCOMING_RUN>
 export const TRUST_EVALUATION = {
   ...PAIR,
   decision,
-  cause: oneOf(TRUST_CAUSES).says('which rule says so'),
+  cause: oneOf(TRUST_CAUSES).says('trust rule that decided'),
   in_acl: flag.says('the ACL has an entry for exactly this pair'),
   contact: orNull(record(CONTACT)),
 }
@@ -131,29 +133,33 @@ export type TrustEvaluation = Sent<typeof TRUST_EVALUATION>
 
 const PING_PATH = {
   address: text,
-  inbound: flag.says('it dialled us'),
+  inbound: flag.says('the other machine opened the connection'),
   direct: flag,
-  relay: orNull(hexId).says('the machine that carries it; null: it is direct'),
+  relay: orNull(hexId).says('machine ID of the relay; null if the connection is direct'),
 }
 export const PINGED = {
   ...PAIR,
-  decision: decision.says('what our trust rules say of it'),
-  path: orNull(record(PING_PATH)).says('null: it is this agent itself'),
-  connect_ms: number.says('until there was a stream to ask on'),
+  decision: decision.says("decision of this daemon's trust rules"),
+  path: orNull(record(PING_PATH)).says('null if the target is this agent'),
+  connect_ms: number.says('time until a stream was open'),
   rtt_ms: number,
-  version: text.says('of the x0xd over there, as it says'),
+  version: text.says("version that the target's x0xd reports"),
   own_version: text,
-  clock_ahead_ms: integer.says('how far its clock is ahead of ours'),
+  clock_ahead_ms: integer.says("how far the target's clock is ahead of this machine's"),
 }
 export type Pinged = Sent<typeof PINGED>
 
 const SELECTED_HOST = {
-  host: text.says("the contact's name, else the id"),
+  host: text.says('name of the contact, or the agent ID'),
   agent_id: hexId,
   labels,
-  trust: orNull(oneOf(TRUST_LEVELS)).says('null: it is no contact'),
+  trust: orNull(oneOf(TRUST_LEVELS)).says('null if the agent is not a contact'),
 }
 export type SelectedHost = Sent<typeof SELECTED_HOST>
 
-export const SELECTED_HOSTS = { ok: yes, hosts: list(record(SELECTED_HOST)), expression: text.says('their names, folded') }
+export const SELECTED_HOSTS = {
+  ok: yes,
+  hosts: list(record(SELECTED_HOST)),
+  expression: text.says('the names of the hosts, as a node set'),
+}
 export type SelectedHosts = Sent<typeof SELECTED_HOSTS>

@@ -138,9 +138,9 @@ describe('fan-out totals', () => {
 
   it('totals from another program are refused if they contradict each other', () => {
     const ledger = sumsOf(ID, [{ end: 'ran', code: 0, incomplete: false, truncated: false }])
-    assert.match(ledgerProblem({ ...ledger, asked: 2 }) ?? '', /1 hosts ended and 2 were asked/)
-    assert.match(ledgerProblem({ ...ledger, failed: 2 }) ?? '', /2 failed and 1 ran/)
-    assert.match(ledgerProblem({ ...ledger, failed: 1 }) ?? '', /ok true/)
+    assert.match(ledgerProblem({ ...ledger, asked: 2 }) ?? '', /1 hosts ended, but 2 were requested/)
+    assert.match(ledgerProblem({ ...ledger, failed: 2 }) ?? '', /2 hosts failed, but only 1 ran/)
+    assert.match(ledgerProblem({ ...ledger, failed: 1 }) ?? '', /ok is true/)
     assert.match(ledgerProblem({ ...ledger, ok: false }) ?? '', /ok false/)
   })
 })

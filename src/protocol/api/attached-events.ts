@@ -5,10 +5,10 @@ import { KEPT_THERE } from './detached-run.ts'
 import { ERROR_TOLD, RUN_OUTCOME, STARTED, WARNING } from './run-events.ts'
 
 const STATE = { request_id: requestId, state: oneOf(DETACHED_STATES) }
-const END = { from: count, next: count.says('where to go on') }
+const END = { from: count, next: count.says('offset at which to continue') }
 
 const attachedEvents = <D extends FieldTable>(data: D) => {
-  const output = { request_id: requestId, offset: count.says('of its first byte'), ...data }
+  const output = { request_id: requestId, offset: count.says('offset of the first byte'), ...data }
   return {
     state: { ...STATE, from: count, ...KEPT_THERE },
     started: STARTED,
@@ -32,7 +32,7 @@ export const RAW_ATTACHED_EVENTS = attachedEvents({ data_bytes: count })
 export type AttachedEventJson = EventOf<typeof ATTACHED_EVENTS>
 export const asAttachedEvent = eventReader('a detached run', ATTACHED_EVENTS)
 
-const OUTCOME = orNull(record(RUN_OUTCOME)).says('of the signed Exit, where it was seen just now')
+const OUTCOME = orNull(record(RUN_OUTCOME)).says('result of the signed Exit; null if this call did not receive it')
 /** The rest of the stored output in one response. */
 export const ATTACHED_OUTPUT = { ok: yes, ...STATE, ...END, stdout_b64: base64, stderr_b64: base64, outcome: OUTCOME }
 /** Result of waiting for a run, in addition to `SHOWN_RUN`. */

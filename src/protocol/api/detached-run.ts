@@ -85,10 +85,10 @@ export const hasEnd = ({ code, signal, denial_reason }: Sent<typeof ENDED>): boo
 /** Output that the host stores. */
 export const KEPT_THERE = {
   bytes_kept: count,
-  bytes_dropped: count.says('beyond what is kept'),
+  bytes_dropped: count.says('bytes above the storage limit'),
   keep_bytes: count,
-  lifetime_left_ms: orNull(count).says('until it is ended; null: it does not run'),
-  kept_for_ms: orNull(count).says('until it is forgotten; null: it is not over'),
+  lifetime_left_ms: orNull(count).says('time until the run is ended; null if it is not running'),
+  kept_for_ms: orNull(count).says('time until the target deletes the output; null if the run has not ended'),
 }
 export type RetainedOutputJson = Sent<typeof KEPT_THERE>
 
@@ -97,9 +97,9 @@ export const SHOWN_RUN = {
   request_id: requestId,
   agent_id: hexId,
   machine_id: hexId,
-  agent: orNull(text).says('what the operator calls the agent; null: it is no contact'),
+  agent: orNull(text).says('name of the contact; null if the agent is not a contact'),
   argv: texts,
-  argv_cut: optional(record(ARGV_CUT)).says('argv is only its beginning; this is of the whole'),
+  argv_cut: optional(record(ARGV_CUT)).says('size and digest of the whole argv; present if argv is only its beginning'),
   asked_at: time,
   lifetime_ms: orNull(count),
   keep_bytes: orNull(count),
@@ -108,8 +108,8 @@ export const SHOWN_RUN = {
   code: orNull(exitStatus),
   signal: orNull(signalNumber),
   denial_reason: orNull(denialReason),
-  heard_at: orNull(time).says('when state was heard; null: never'),
-  kept: orNull(record(KEPT_THERE)).says('what its host said just now; null: it was not asked, or did not answer'),
-  problem: orNull(record({ error: text, message: text, next: optional(text) })).says('why its host did not answer'),
+  heard_at: orNull(time).says('time at which state was received; null if never'),
+  kept: orNull(record(KEPT_THERE)).says('current data from the target; null if it was not asked, or did not answer'),
+  problem: orNull(record({ error: text, message: text, next: optional(text) })).says('why the target did not answer'),
 }
 export type DetachedRunView = Sent<typeof SHOWN_RUN>

@@ -7,18 +7,18 @@ const keyId = matching(/^[0-9a-f]{16}$/, 'an ID of 16 hex digits')
 export const ENROL_STATES = ['valid', 'used_up', 'expired', 'revoked'] as const
 
 const ENROLLED_HOST = {
-  name: text.says('name that the host got'),
+  name: text.says('name that was given to the host'),
   agent_id: hexId,
   machine_id: hexId,
   granted_at: time,
-  confirmed: flag.says('the host has written its files'),
+  confirmed: flag.says('the host has confirmed that it wrote its files'),
 }
 
 /** An enrolment key, without its secret. */
 export const ENROL_KEY = {
   id: keyId,
   state: oneOf(ENROL_STATES),
-  names: orNull(text).says('node set of the names of hosts; null: they bring their own'),
+  names: orNull(text).says('node set of the names for hosts; null if hosts use their own names'),
   labels: map(text, text),
   uses: count,
   uses_left: count,

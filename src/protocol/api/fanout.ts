@@ -33,23 +33,23 @@ export const NOT_STARTED_REASONS = [
 ] as const
 export type NotStartedReason = (typeof NOT_STARTED_REASONS)[number]
 
-const HOST = { host: text.says("the contact's name, else the agent's id") }
+const HOST = { host: text.says('name of the contact, or the agent ID') }
 
 const HOST_ENDED = {
   ...HOST,
   agent_id: hexId,
   machine_id: orNull(hexId),
-  request_id: orNull(requestId).says('null: it had no turn'),
+  request_id: orNull(requestId).says('null if the host was not started'),
   end: oneOf(FANOUT_ENDS),
   code: orNull(exitStatus),
   signal: orNull(signalNumber),
   denial_reason: orNull(denialReason),
-  error: orNull(nameOf()).says('a code of the error table; of one that was not started why'),
+  error: orNull(nameOf()).says('an error code; for not_started, the reason'),
   duration_ms: orNull(count),
   stdout_bytes_total: count,
   stderr_bytes_total: count,
   truncated: flag,
-  incomplete: flag.says('of one that ran: bytes of its output are missing'),
+  incomplete: flag.says('the command ran, but bytes of its output are missing'),
   warnings: list(warningKind),
   waited_ms: optional(count),
   message: optional(text),
@@ -75,15 +75,15 @@ export const NO_FACTS = {
 /** Sums of a fan-out. */
 const LEDGER = {
   fanout_id: requestId,
-  ok: flag.says('every host ran and ended with code 0, its output complete'),
-  asked: count.says('the six ends below add up to it'),
+  ok: flag.says('the command ended with code 0 on every host, and all output is complete'),
+  asked: count.says('number of hosts; the sum of the next six counts'),
   ran: count,
   denied: count,
   unreachable: count,
   not_started: count,
   cancelled: count,
-  unknown: count.says('it may have run'),
-  failed: count.says('of those that ran: a code that is not 0, a signal, or output that is missing or that a limit cut'),
+  unknown: count.says('hosts where the command may have run'),
+  failed: count.says('hosts in ran with a code other than 0, a signal, or missing or truncated output'),
 }
 export type FanoutLedgerJson = Sent<typeof LEDGER>
 
@@ -97,7 +97,7 @@ export const FANOUT_EVENTS = {
   fanout: {
     fanout_id: requestId,
     hosts: list(record({ ...HOST, agent_id: hexId })),
-    more: optional(yes).says('another such line follows'),
+    more: optional(yes).says('another line of this type follows'),
   },
   begun: { ...HOST, request_id: requestId },
   started: { ...STARTED, ...HOST },
@@ -174,9 +174,9 @@ export const sumsOf = (fanout_id: string, hosts: Iterable<Ended>): FanoutLedgerJ
 export const ledgerProblem = (ledger: FanoutLedgerJson): string | null => {
   const { asked, ran, failed, ok } = ledger
   const sum = FANOUT_ENDS.reduce((total, end) => total + ledger[end], 0)
-  if (sum !== asked) return `${sum} hosts ended and ${asked} were asked`
-  if (failed > ran) return `${failed} failed and ${ran} ran`
-  return ok === (asked > 0 && ran === asked && failed === 0) ? null : `it says ok ${ok}`
+  if (sum !== asked) return `${sum} hosts ended, but ${asked} were requested`
+  if (failed > ran) return `${failed} hosts failed, but only ${ran} ran`
+  return ok === (asked > 0 && ran === asked && failed === 0) ? null : `ok is ${ok}, which does not match the counts`
 }
 
 /** A percentage of the hosts, such as `5%`. */
@@ -187,6 +187,6 @@ export const failuresAllowed = (limit: number | string, hosts: number): number =
   if (typeof limit === 'number' && Number.isSafeInteger(limit) && limit >= 1) return limit
   const percent = typeof limit === 'string' ? PERCENTAGE.exec(limit)?.[1] : undefined
   if (percent === undefined)
-    throw new AppError('bad_request', `max_failures: a whole number from 1, or "1%" to "100%", not ${JSON.stringify(limit)}`)
+    throw new AppError('bad_request', `max_failures: expected a whole number from 1, or "1%" to "100%", not ${JSON.stringify(limit)}`)
   return Math.max(1, Math.ceil((hosts * Number(percent)) / 100))
 }

@@ -18,10 +18,13 @@ const FACTS = {
   mtime: matching(MTIME, 'a time').says('the same time in ISO 8601 with nine decimals'),
 }
 
-export const FILE_STATUS = { ...FACTS, version: matching(/^[0-9a-f.-]{1,128}$/, 'a version').says('changes with each change of the file') }
+export const FILE_STATUS = {
+  ...FACTS,
+  version: matching(/^[0-9a-f.-]{1,128}$/, 'a version').says('version of the file; it differs after each change'),
+}
 export type FileStatusJson = Sent<typeof FILE_STATUS>
 
-export const FILE_ENTRY = { path: text.says('from the listed directory: a foreign text'), ...FACTS }
+export const FILE_ENTRY = { path: text.says('path relative to the listed directory (untrusted text)'), ...FACTS }
 export type FileEntryJson = Sent<typeof FILE_ENTRY>
 
 export const FILE_LIST_END = { left_out: count.says('entries that did not fit, or whose names are not UTF-8') }
@@ -32,13 +35,13 @@ export const FILE_DIGEST = { size: count, sha256: matching(/^[0-9a-f]{64}$/, 'a 
 export type FileDigestJson = Sent<typeof FILE_DIGEST>
 
 /** The answer to a change of a file. */
-export const FILE_CHANGE = { mtime: FACTS.mtime, mtime_ms: FACTS.mtime_ms, created: flag.says('the file is new') }
+export const FILE_CHANGE = { mtime: FACTS.mtime, mtime_ms: FACTS.mtime_ms, created: flag.says('the file did not exist before') }
 export type FileChangeJson = Sent<typeof FILE_CHANGE>
 
 export const WRITTEN_FILE = { ...FILE_DIGEST, ...FILE_CHANGE }
 export type WrittenFileJson = Sent<typeof WRITTEN_FILE>
 
-export const UPLOAD_STATE = { received: count.says('bytes that the target has') }
+export const UPLOAD_STATE = { received: count.says('bytes that the target has received') }
 export type UploadStateJson = Sent<typeof UPLOAD_STATE>
 
 /** The same as answers of the API. */

@@ -3,30 +3,30 @@ import { denialReason, hexId, requestId } from '../api-fields.ts'
 import { type Sent, count, flag, list, orNull, record, text, texts } from '../json-table.ts'
 import type { ExecRule } from '../wire/exec.ts'
 
-const DETACH = { lifetime_ms: count, keep_bytes: count.says('of its output, both streams together') }
+const DETACH = { lifetime_ms: count, keep_bytes: count.says('maximum bytes of stored output, both streams together') }
 
 /** Response of `GET /exec/rules`, in the order of the ACL. Invisible characters in descriptions are escaped. */
 export const RULES = {
-  ok: flag.says('the agent said which; false for a denial'),
+  ok: flag.says('the agent returned its rules; false for a denial'),
   request_id: requestId,
   agent_id: hexId,
   machine_id: hexId,
   denial_reason: orNull(denialReason),
   rules: list(
     record({
-      description: orNull(text).says('of the ACL entry, as its operator wrote it: a foreign text'),
+      description: orNull(text).says('description of the ACL entry, written by its operator (untrusted text)'),
       argv: texts.says('literals and the templates <INT> and <URL_PATH>'),
       timeout_ms: count,
       max_stdout_bytes: count,
       max_stderr_bytes: count,
-      max_stdin_bytes: count.says('0: it takes no stdin'),
-      detach: orNull(record(DETACH)).says('of a run that outlives its caller; null: no run of it may'),
-      terminal: flag.says('it may run on a terminal'),
+      max_stdin_bytes: count.says('0 if stdin is not allowed'),
+      detach: orNull(record(DETACH)).says('limits of a detached run; null if the command may not run detached'),
+      terminal: flag.says('the command may run on a terminal'),
       record: flag.says('the agent keeps a transcript of each run'),
-      watch: flag.says('operators of the agent may look on'),
+      watch: flag.says('operators of the agent may watch its runs'),
     }),
   ),
-  left_out: count.says('commands that did not fit the answer'),
+  left_out: count.says('number of commands that did not fit into the answer'),
 }
 export type RulesJson = Omit<Sent<typeof RULES>, 'rules'> & { readonly rules: readonly ExecRule[] }
 

@@ -29,8 +29,8 @@ const RUN = { request_id: requestId, agent_id: hexId, machine_id: hexId }
 export const STARTED = { ...RUN, pid: count }
 export const WAITING = {
   ...RUN,
-  expires_in_ms: count.says('from now on; then it is denied where nobody has decided'),
-  approvals_needed: count.says('of other agents; 0: a human over there alone'),
+  expires_in_ms: count.says('time from now until the run is denied if no approver decides'),
+  approvals_needed: count.says('number of approving agents needed; 0 if the approver of the target decides alone'),
   approvals_given: count,
   reason: nameOf(WAITING_REASONS),
 }
@@ -57,11 +57,11 @@ export const RUN_OUTCOME = {
   incomplete: flag,
   denial_reason: orNull(denialReason),
   warnings: list(warningKind),
-  waited_ms: optional(count).says('how long it waited for an approval; absent where it did not'),
-  never_arrived: optional(yes).says('the Request certainly did not reach the agent: nothing ran; absent otherwise'),
-  message: optional(text).says('why it is incomplete'),
+  waited_ms: optional(count).says('time spent waiting for an approval; absent if none was needed'),
+  never_arrived: optional(yes).says('the request did not reach the agent, so nothing ran; absent otherwise'),
+  message: optional(text).says('why the result is incomplete'),
 }
-const NEXT = { next: optional(text).says('after a denial: the commands that help, a line each') }
+const NEXT = { next: optional(text).says('after a denial: commands that help, one per line') }
 
 /** Response of `POST /exec/run`, which `x0x exec --json` prints. */
 export const RUN_RESULT = { ...RUN_OUTCOME, stdout_b64: base64, stderr_b64: base64, ...NEXT }
