@@ -137,7 +137,7 @@ it('stdin, values of variables and files that the requester can write are shown 
   ])
     assert.ok(text.includes(part), `${part} in ${text}`)
   desk.ask(pendingOf('two', { stdin: { bytes: 30, sha256: 'e'.repeat(64), text: null } }))
-  await page.getByText('This cannot be allowed: its stdin is not text').waitFor()
+  await page.getByText('This cannot be allowed: its stdin is not readable text').waitFor()
   assert.equal(await page.getByRole('button', { name: 'Allow once' }).count(), 1)
 })
 

@@ -29,7 +29,7 @@ export const parseToken = (text: string): PatternToken | string => {
   if (template === undefined) return prefix === undefined ? { kind: 'literal', text } : { kind: 'url_path', prefix }
   if (template === '<INT>') return '<INT> must be the whole token'
   if (template === URL_PATH_TOKEN) return '<URL_PATH> must be the whole token or its end'
-  return `unknown template ${template}; there are <INT> and <URL_PATH>`
+  return `unknown template ${template}; use <INT> or <URL_PATH>`
 }
 
 /** Parses the tokens of a command from another host, or says why no request could send it. */
@@ -38,8 +38,8 @@ export const parseForeignArgv = (argv: readonly string[]): PatternToken[] | stri
   for (const [at, token] of tokens.entries()) if (typeof token === 'string') return `token ${at}: ${token}`
   const read = tokens as PatternToken[]
   const [program] = read
-  if (program?.kind !== 'literal' || program.text === '') return 'it names no program'
-  return findMetacharacter(read.map(literalOf)) === null ? read : 'it has a token that every request is refused for'
+  if (program?.kind !== 'literal' || program.text === '') return 'the program name is missing'
+  return findMetacharacter(read.map(literalOf)) === null ? read : 'a token contains a character that is not allowed in any request'
 }
 
 export const matchesToken = (token: PatternToken, text: string): boolean => {

@@ -57,15 +57,15 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
   unverified_sender: (request, the, on) => [`${the} could not verify this agent`, ...trustLines(request, on)],
   trust_rejected: (request, the, on) =>
     request.own?.revoked === true
-      ? ['this agent has been revoked, for ever', 'Try: x0xd --init with a new --data-dir, and let others import and trust its card']
+      ? ['this agent has been revoked permanently', 'Try: x0xd --init with a new --data-dir, and let others import and trust its card']
       : [`${the} does not trust this agent on this machine`, ...trustLines(request, on)],
   request_id_used: ({ host, argv }, _the, on) => [
-    'a run with this request ID has begun before',
+    'a run with this request ID was started before',
     `Try: x0x exec ${shellWord(host)} -- ${commandText(argv)}   (a new request ID)`,
     `Try, ${on}: x0x audit tail   (how that run ended)`,
   ],
   draining: ({ host, argv }, the) => [
-    `${the} is draining: it restarts and accepts no new command until it is back. Nothing ran`,
+    `${the} is draining: it is about to restart and accepts no new commands until then. Nothing ran`,
     ...(argv.length === 0 || isFileCommand(argv)
       ? ['Try: the same command again']
       : [`Try: x0x exec ${shellWord(host)} -- ${commandText(argv)}`]),
@@ -93,7 +93,7 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
     `Try: leave the working directory out; default_cwd in the ACL, ${on}, decides`,
   ],
   detach_not_allowed: ({ host }, _the, on) => [
-    'the ACL entry does not let this command run detached, or keep so much output',
+    'the ACL entry does not let this command run detached, or store as much output as requested',
     'Try: run it without --detach',
     `Try, ${on}: detach = true in the ACL entry (see x0x acl mine ${shellWord(host)})`,
   ],
@@ -121,7 +121,7 @@ const WORDS: Readonly<Record<DenialReason, (request: DeniedRequest, the: string,
   approval_mismatch: () => ['the command has changed since it was approved', 'Try: run it again, for a new approval'],
   audit_unavailable: (_request, the, on) => [`${the} cannot write its audit log, so nothing may run`, `Try, ${on}: x0xd --doctor`],
   recording_unavailable: (_request, the, on) => [
-    `${the} must record this command and cannot: its disk or its room for recordings is full`,
+    `${the} must record this command but cannot: its disk or its space for recordings is full`,
     `Try, ${on}: x0x audit tail -n 5   (the reason)`,
     `Try, ${on}: x0x transcripts list --terminals`,
   ],

@@ -59,7 +59,7 @@ export const workListOf = (work: readonly Work[]): WorkList => joinedWork([{ tot
 export const readWorkList = (json: string): WorkList => {
   const fields = attempt(() => JSON.parse(json) as unknown)
   const problem = isTable(fields) ? closedProblemOf(fields, WORK_LIST) : 'it is not an object'
-  if (problem !== null) throw new AppError('malformed', `a list of work: ${problem}`)
+  if (problem !== null) throw new AppError('malformed', `invalid list of runs: ${problem}`)
   return fields as WorkList
 }
 

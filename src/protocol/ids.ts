@@ -22,7 +22,7 @@ export const fromHex = (text: string): Uint8Array => {
 }
 
 export const requestIdToBytes = (id: RequestId): Uint8Array => {
-  if (!isRequestId(id)) throw new AppError('malformed', 'not a request id')
+  if (!isRequestId(id)) throw new AppError('malformed', 'not a request ID')
   return fromHex(id.replaceAll('-', ''))
 }
 

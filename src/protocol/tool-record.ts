@@ -129,7 +129,7 @@ const problemWith = (line: Fields): string | null => {
   const version = line['event'] === 'record' ? line['version'] : RECORD_VERSION
   if (typeof version === 'number' && version > RECORD_VERSION) return laterVersion(version, RECORD_VERSION)
   const checks = isText(line['event']) ? checksOf(line['event']) : null
-  if (checks === null) return 'event is none that is known'
+  if (checks === null) return 'unknown event'
   const unknown = Object.keys(line).find((name) => !Object.hasOwn(checks, name))
   return unknown === undefined ? problemOf(line, checks) : `unknown field ${JSON.stringify(unknown.slice(0, 100))}`
 }

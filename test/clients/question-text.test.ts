@@ -123,7 +123,7 @@ test('an approval request with open, long or binary stdin, or with long variable
   const valuesOf = (...lengths: number[]) => shownVariables(lengths.map((length) => ({ name: 'A', value: 'x'.repeat(length - 1) })))
   assert.equal(valuesOf(MAX_SHOWN_QUESTION)[0]?.value?.length, MAX_SHOWN_QUESTION - 1)
   assert.equal(valuesOf(MAX_SHOWN_QUESTION + 1)[0]?.value, null)
-  assert.match(problemOf({ variables: valuesOf(1, MAX_SHOWN_QUESTION) }), /the values of its variables are too long to be shown/)
+  assert.match(problemOf({ variables: valuesOf(1, MAX_SHOWN_QUESTION) }), /the values of its variables are too long to show/)
   assert.equal(problemOf({ variables: valuesOf(1, 2) }), 'none')
 })
 

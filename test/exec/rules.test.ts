@@ -165,7 +165,7 @@ const LIES: Record<string, readonly [(pair: ExecPair, question: Question) => Pro
   'a template inside a token': [withRule({ argv: ['x', '--n=<INT>'] }), /must be the whole token/],
   'a template for the program': [withRule({ argv: ['<URL_PATH>'] }), /names no program/],
   'no argv': [withRule({ argv: [] }), /names no program/],
-  'a metacharacter': [withRule({ argv: ['echo', 'a;b'] }), /every request is refused for/],
+  'a metacharacter': [withRule({ argv: ['echo', 'a;b'] }), /not allowed in any request/],
   'an argv that no Request carries': [
     withRule({ argv: ['echo', 'x'.repeat(20_000), 'y'.repeat(20_000)] }),
     /at most 1024 tokens and 32768 bytes/,

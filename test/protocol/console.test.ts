@@ -50,7 +50,7 @@ for (const [what, value, problem] of [
   ['no name', { ...REQUEST, whoami: ' ' }, /whoami/],
   ['a name with a line feed', { ...REQUEST, whoami: 'a\nb' }, /visible/],
   ['a name that is shown backwards', { ...REQUEST, whoami: 'a\u202eb' }, /visible/],
-  ['a long name', { ...REQUEST, whoami: 'ü'.repeat(MAX_WHOAMI / 2 + 1) }, /66 bytes, where 64/],
+  ['a long name', { ...REQUEST, whoami: 'ü'.repeat(MAX_WHOAMI / 2 + 1) }, /66 bytes; the maximum is 64/],
   ['a relative directory', { ...REQUEST, dir: 'repo' }, /absolute/],
   ['a directory with NUL', { ...REQUEST, dir: '/a\0b' }, /absolute/],
   ['variables in a list', { ...REQUEST, envs: ['A=1'] }, /envs/],
@@ -88,7 +88,7 @@ test('words and variable names that need more JSON than a log line allows are re
   ]).length
   const of = (word: string) => ({ ...REQUEST, exec: ['true', word] })
   assert.equal(read(of('x'.repeat(MAX_COMMAND_JSON - empty))).kind, 'request')
-  const size = `${MAX_COMMAND_JSON + 1} bytes as JSON, more than ${MAX_COMMAND_JSON}; send more through stdin`
+  const size = `${MAX_COMMAND_JSON + 1} bytes as JSON, including the names of envs; the maximum is ${MAX_COMMAND_JSON}; send long data by stdin`
   assert.ok(problemOf(of('x'.repeat(MAX_COMMAND_JSON - empty + 1))).endsWith(size))
   // Each of these invisible characters is written as an escape of six characters.
   const hidden = '\u202e'.repeat(Math.floor((MAX_COMMAND_JSON - empty) / 6))

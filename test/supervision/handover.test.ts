@@ -158,5 +158,5 @@ test('a list of work is limited in size, and contains no control characters from
     '{"total":0,"work":[],"more":1}',
     '{"total":0,"work":[{"kind":"RUN","id":null,"who":null,"argv":[]}]}',
   ])
-    assert.throws(() => readWorkList(bad), /list of work/)
+    assert.throws(() => readWorkList(bad), /list of runs/)
 })

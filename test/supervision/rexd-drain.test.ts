@@ -45,7 +45,7 @@ test('a line from REXD is a valid list of work, ignored or refused', () => {
       try {
         workIn(`work ${text}`)
       } catch (error) {
-        assert.match(String(error), /list of work/)
+        assert.match(String(error), /list of runs/)
       }
     }),
   )

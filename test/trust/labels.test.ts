@@ -96,8 +96,8 @@ test('an invalid key or value of a label is refused by name', () => {
     assert.match(labelChangesProblem({ key: value }) ?? '', /is not a label value/, value)
   for (const value of ['a', '-1', '@x', 'debian:12', 'eu/ber', '1.2+3', 'ops@example', 'true'])
     assert.equal(labelChangesProblem({ key: value }), null)
-  assert.match(labelChangesProblem({}) ?? '', /no label is named/)
-  assert.match(labelChangesProblem(many(MAX_LABELS + 1)) ?? '', /at most 32 labels are changed at once/)
+  assert.match(labelChangesProblem({}) ?? '', /no label given/)
+  assert.match(labelChangesProblem(many(MAX_LABELS + 1)) ?? '', /at most 32 labels can be changed at once/)
   assert.equal(labelChangesProblem({ 'app/name': null }), null)
 })
 

@@ -94,22 +94,22 @@ const isText = (value: unknown): value is string => isUnicode(value) && !value.i
 
 /** Why a text is not a client name, or null if it is valid. */
 export const whoamiProblem = (whoami: unknown): string | null => {
-  if (typeof whoami !== 'string' || whoami.trim() === '') return 'whoami: the name of the AI agent, such as "Codex"'
+  if (typeof whoami !== 'string' || whoami.trim() === '') return 'whoami: expected the name of the AI agent, such as "Codex"'
   const length = new TextEncoder().encode(whoami).length
-  if (length > MAX_WHOAMI) return `whoami: ${length} bytes, where ${MAX_WHOAMI} are allowed`
+  if (length > MAX_WHOAMI) return `whoami: ${length} bytes; the maximum is ${MAX_WHOAMI}`
   // Invisible characters could imitate another name.
-  return isVisible(whoami) ? null : 'whoami: every character of it must be visible'
+  return isVisible(whoami) ? null : 'whoami: every character must be visible'
 }
 
 const dirProblem = (dir: unknown): string | null => {
-  if (!isText(dir) || !dir.startsWith('/')) return 'dir: the absolute path of the directory in which the command runs'
+  if (!isText(dir) || !dir.startsWith('/')) return 'dir: expected the absolute path of the working directory'
   return dir.length > MAX_DIR ? `dir: more than ${MAX_DIR} characters` : null
 }
 
 const envsProblem = (envs: unknown): string | null => {
-  if (!isTable(envs)) return 'envs: an object of texts, such as {"CI":"1"}'
+  if (!isTable(envs)) return 'envs: expected an object of texts, such as {"CI":"1"}'
   const entries = Object.entries(envs)
-  if (entries.length > MAX_VARIABLES) return `envs: ${entries.length} variables, where ${MAX_VARIABLES} are allowed`
+  if (entries.length > MAX_VARIABLES) return `envs: ${entries.length} variables; the maximum is ${MAX_VARIABLES}`
   for (const [name, value] of entries) {
     if (name === '' || name.includes('=') || !isText(name)) return `envs: ${named(name)} is not a variable name`
     if (!isText(value)) return `envs: ${named(name)} must be a Unicode text without NUL`
@@ -118,10 +118,10 @@ const envsProblem = (envs: unknown): string | null => {
 }
 
 const execProblem = (exec: unknown): string | null => {
-  if (!Array.isArray(exec) || exec.length === 0) return 'exec: a list of texts, the program first'
-  if (exec.length > MAX_WORDS) return `exec: ${exec.length} words, where ${MAX_WORDS} are allowed`
+  if (!Array.isArray(exec) || exec.length === 0) return 'exec: expected a list of texts, beginning with the program'
+  if (exec.length > MAX_WORDS) return `exec: ${exec.length} words; the maximum is ${MAX_WORDS}`
   if (!exec.every(isText)) return 'exec: every word must be a Unicode text without NUL'
-  return exec[0] === '' ? 'exec: the program has no name' : null
+  return exec[0] === '' ? 'exec: the program name is empty' : null
 }
 
 /** The audit log line contains the arguments and the names of variables. */
@@ -129,7 +129,7 @@ const sizeProblem = (exec: readonly string[], envs: Readonly<Record<string, stri
   const size = commandSize(exec, Object.keys({ ...envs, REXEC_WHOAMI: '' }))
   return size <= MAX_COMMAND_JSON
     ? null
-    : `exec: with the names of envs ${size} bytes as JSON, more than ${MAX_COMMAND_JSON}; send more through stdin`
+    : `exec: ${size} bytes as JSON, including the names of envs; the maximum is ${MAX_COMMAND_JSON}; send long data by stdin`
 }
 
 const stdinProblem = (stdin: unknown): string | null => {
@@ -141,12 +141,12 @@ const stdinProblem = (stdin: unknown): string | null => {
 const timeoutProblem = (timeout: unknown): string | null =>
   timeout === undefined || (typeof timeout === 'number' && timeout >= 0 && timeout <= MAX_TIMEOUT_S)
     ? null
-    : `timeout: seconds from 0, which is none, to ${MAX_TIMEOUT_S}`
+    : `timeout: expected seconds from 0 (no timeout) to ${MAX_TIMEOUT_S}`
 
 const wishProblem = (value: Fields): string | null => {
   for (const [name, choices] of Object.entries<readonly string[]>(WISHES)) {
     const given = value[name]
-    if (given !== undefined && !choices.some((one) => one === given)) return `${name}: one of ${choices.join(', ')}`
+    if (given !== undefined && !choices.some((one) => one === given)) return `${name}: expected one of ${choices.join(', ')}`
   }
   return null
 }
@@ -163,7 +163,7 @@ const readRequest = (value: Fields): ConsoleMessage => {
     sizeProblem(exec as string[], envs as Record<string, string>) ??
     stdinProblem(stdin) ??
     timeoutProblem(timeout) ??
-    (typeof clear_env === 'boolean' ? null : 'clear_env: true or false') ??
+    (typeof clear_env === 'boolean' ? null : 'clear_env: expected true or false') ??
     wishProblem(value)
   if (problem !== null) return bad(problem)
   const seconds = Number(timeout ?? 0)
@@ -181,8 +181,8 @@ const readAction = (value: Fields): ConsoleMessage => {
   if (unknown !== undefined) return bad(`${named(unknown)} is not a field of this action`)
   if (action === 'ping') return { kind: 'ping' }
   if (action === 'abort') return { kind: 'abort' }
-  if (action !== 'attach') return bad('action: ping, abort or attach')
-  return typeof ansi === 'boolean' ? { kind: 'attach', ansi } : bad('ansi: true or false')
+  if (action !== 'attach') return bad('action: expected ping, abort or attach')
+  return typeof ansi === 'boolean' ? { kind: 'attach', ansi } : bad('ansi: expected true or false')
 }
 
 /** Parses one line of a client. Never throws. */

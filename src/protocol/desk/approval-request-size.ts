@@ -56,16 +56,16 @@ export const shownVariables = (variables: readonly { readonly name: string; read
 const stdinProblem = ({ stdin }: ApprovalRequest): string | null => {
   if (stdin === null) return null
   const kib = MAX_SHOWN_STDIN / 1024
-  if (stdin === 'open') return 'its stdin stays open, so an approver cannot see all of it: send all stdin with the call, and close it'
+  if (stdin === 'open') return 'its stdin stays open, so an approver cannot see all of it: send all stdin with the call and close it'
   if (stdin.text !== null) return null
   return stdin.bytes > MAX_SHOWN_STDIN
-    ? `its stdin has ${stdin.bytes} bytes, and an approver is shown ${kib} KiB of text: put it into a file that the requester cannot write`
-    : 'its stdin is not text that an approver can read (UTF-8 without NUL and with few control characters): put it into a file that the requester cannot write'
+    ? `its stdin has ${stdin.bytes} bytes, but an approver sees at most ${kib} KiB: put it into a file that the requester cannot write`
+    : 'its stdin is not readable text (UTF-8 without NUL and with few control characters): put it into a file that the requester cannot write'
 }
 
 /** Text about a file that a private copy cannot replace. */
 export const unheldText = (why: string): string =>
-  `${why}, so it could be changed after it was allowed: run a file that the requester cannot write`
+  `${why}, so it could be changed after the approval: run a file that the requester cannot write`
 
 /** Why no approver can allow a request, or null if one can. Either it cannot be displayed completely, or its files cannot be pinned. */
 export const unallowable = (request: ApprovalRequest): string | null => {
@@ -74,6 +74,6 @@ export const unallowable = (request: ApprovalRequest): string | null => {
   if (stdin !== null) return stdin
   const variable = request.variables.find(({ value }) => value === null)
   if (variable !== undefined)
-    return `the values of its variables are too long to be shown (${shownToken(variable.name)}): put them into a file that the requester cannot write`
+    return `the values of its variables are too long to show (${shownToken(variable.name)}): put them into a file that the requester cannot write`
   return isShort(request) ? null : `it is too long to show (${MAX_SHOWN_QUESTION / 1024} KiB): put it into a script, and run the script`
 }

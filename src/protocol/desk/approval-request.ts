@@ -212,7 +212,7 @@ export const questionCheck = asWritten(QUESTION_FIELDS)
 
 /** Fields of the reply that an executor passes to policy. */
 export const ANSWER_FIELDS = {
-  question_id: matching(/^q_[A-Za-z0-9_-]{22}$/, 'the id of a question'),
+  question_id: matching(/^q_[A-Za-z0-9_-]{22}$/, 'the ID of an approval request'),
   permit_sha256: sha256Text,
   decision: oneOf(APPROVAL_ANSWERS),
   by: shortText,

@@ -59,7 +59,7 @@ export type DeskDirection = 'to_desk' | 'from_desk'
 const id = wholeUpTo(Number.MAX_SAFE_INTEGER, 1)
 const time = wholeUpTo(Number.MAX_SAFE_INTEGER)
 const questionId = ANSWER_FIELDS.question_id
-const grantId = matching(/^g_[A-Za-z0-9_-]{22}$/, 'the id of a grant')
+const grantId = matching(/^g_[A-Za-z0-9_-]{22}$/, 'the ID of a grant')
 const session = textUpTo(MAX_SESSION_NAME, 1)
 const anyLabel = textUpTo(MAX_QUESTION_TEXT, 1)
 /** Name of an agent in the store. A row named "*" would look as if it applied to all agents. */
@@ -237,7 +237,7 @@ const read = <B>(bytes: Uint8Array, kinds: Readonly<Record<string, FieldTable>>)
   if (typeof fields === 'string') return fields
   const { type } = fields
   const checks = typeof type === 'string' && Object.hasOwn(kinds, type) ? kinds[type] : undefined
-  if (checks === undefined) return 'its type is none of this protocol'
+  if (checks === undefined) return 'its type is unknown'
   const given = withoutNulls(fields, checks)
   return closedProblemOf(given, checks) ?? (given as B)
 }
@@ -260,7 +260,7 @@ export const readHello = (line: Uint8Array): { readonly nonce: string } | string
   if (typeof fields === 'string') return fields
   const { type, version } = fields
   if (type === 'hello' && typeof version === 'number' && version !== DESK_VERSION)
-    return `it speaks version ${version} of the prompt protocol, and this program version ${DESK_VERSION}: start the older of the two again`
+    return `it uses version ${version} of the prompt protocol, and this program version ${DESK_VERSION}: restart the older of the two`
   return closedProblemOf(fields, HELLO_FIELDS) ?? { nonce: String(fields['nonce']) }
 }
 

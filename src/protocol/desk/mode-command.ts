@@ -32,12 +32,12 @@ export const readSettings = (words: readonly string[]): ModeCommand => {
   const change: Record<string, string | null> = {}
   for (const word of words) {
     const [, name = '', value = ''] = /^([a-z]+)=(.*)$/su.exec(word) ?? []
-    if (name !== 'node' && !VALUES.has(name)) return problem(`${quoted(word)} is none of host=, security=, ask= and node=`)
+    if (name !== 'node' && !VALUES.has(name)) return problem(`${quoted(word)} is not one of host=, security=, ask= and node=`)
     if (Object.hasOwn(change, name)) return problem(`${name} is set twice`)
     const takes = name === 'node' ? isNode(value) : VALUES.get(name)?.includes(value) === true
     if (value !== CONFIGURED && !takes)
       return problem(
-        `${name}=${quoted(value)} is not ${name === 'node' ? 'the id or the name of an agent' : `one of ${VALUES.get(name)?.join(', ')}, ${CONFIGURED}`}`,
+        `${name}=${quoted(value)} is not ${name === 'node' ? 'the ID or name of an agent' : `one of ${VALUES.get(name)?.join(', ')}, ${CONFIGURED}`}`,
       )
     change[name] = value === CONFIGURED ? null : value
   }
@@ -50,9 +50,9 @@ const ELEVATED: Readonly<Record<string, ModeOverride['elevated']>> = { on: 'on',
 export const readModeCommand = (words: readonly string[]): ModeCommand => {
   const [command, ...rest] = words
   if (command === '/exec') return readSettings(rest)
-  if (command !== '/elevated') return problem(`${quoted(command ?? '')} is neither /exec nor /elevated`)
+  if (command !== '/elevated') return problem(`${quoted(command ?? '')} is not /exec or /elevated`)
   const [level = ''] = rest
-  if (rest.length !== 1 || !Object.hasOwn(ELEVATED, level)) return problem('/elevated takes one of on, off, ask, full')
+  if (rest.length !== 1 || !Object.hasOwn(ELEVATED, level)) return problem('/elevated needs one of on, off, ask, full')
   return { kind: 'change', change: { elevated: ELEVATED[level] ?? null } }
 }
 

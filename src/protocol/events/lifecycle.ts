@@ -63,9 +63,9 @@ export const LIFECYCLE_FIELDS = {
   signal: orNull(integer),
   duration_ms: orNull(count),
   /** In `exec.waiting`, the maximum time to wait, from `ts`. */
-  expires_in_ms: orNull(count).says('of exec.waiting: how long it waits at most'),
+  expires_in_ms: orNull(count).says('with exec.waiting: maximum time to wait for the approval'),
   /** End of the output of both streams in order of arrival. Null except in `exec.finished` and `exec.output`. Untrusted text. */
-  tail: orNull(textOf({ max: MAX_EVENT_TAIL })).says('the end of its output: a foreign text'),
+  tail: orNull(textOf({ max: MAX_EVENT_TAIL })).says('end of the output (untrusted text)'),
   tail_truncated: flag,
   /** True if the end is unknown or output is missing. Such a run is never a success. */
   incomplete: flag,

@@ -34,8 +34,8 @@ export const labelsProblem = (labels: Labels): string | null => {
 /** Why changed labels are invalid, or null. A null value removes the label. */
 export const labelChangesProblem = (changes: Readonly<Record<string, string | null>>): string | null => {
   const pairs = Object.entries(changes)
-  if (pairs.length === 0) return 'no label is named: key=value gives one, key= takes it away'
-  if (pairs.length > MAX_LABELS) return `at most ${MAX_LABELS} labels are changed at once`
+  if (pairs.length === 0) return 'no label given: key=value sets a label, key= removes it'
+  if (pairs.length > MAX_LABELS) return `at most ${MAX_LABELS} labels can be changed at once`
   for (const [key, value] of pairs) {
     const problem = labelProblem(key, value ?? 'none')
     if (problem !== null) return problem

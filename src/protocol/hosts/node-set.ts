@@ -55,9 +55,9 @@ const rangeAt = (text: string, at: number, end: number): { range: Range; length:
   const width = isPadded(from!) ? from!.length : 0
   const range: Range = { first: Number(from), last: Number(to), step: Number(by), width }
   if (range.last < range.first) refuse(text, at, 'a range goes backwards')
-  if (range.step === 0) refuse(text, at, 'a range has steps of 0')
+  if (range.step === 0) refuse(text, at, 'the step of a range is 0')
   if ((width > 0 || isPadded(to!)) && from!.length !== to!.length)
-    refuse(text, at, 'both ends of a range with leading zeros must have as many digits')
+    refuse(text, at, 'both ends of a range with leading zeros must have the same number of digits')
   return { range, length: whole.length }
 }
 
@@ -91,8 +91,8 @@ class PatternReader {
     this.#lengthen(found.length)
     this.at += found.length
     const next = this.#text[this.at]
-    if (next === ']') refuse(this.#text, this.at, 'a bracket is closed that was not opened')
-    if (next !== undefined && next !== ',' && next !== '[') refuse(this.#text, this.at, `no name has the character ${JSON.stringify(next)}`)
+    if (next === ']') refuse(this.#text, this.at, '"]" without "["')
+    if (next !== undefined && next !== ',' && next !== '[') refuse(this.#text, this.at, `a name cannot contain ${JSON.stringify(next)}`)
     if (next === '[' && found === '' && this.brackets.length > 0) refuse(this.#text, this.at, 'two brackets without text between them')
   }
 
@@ -132,7 +132,7 @@ class PatternReader {
  * expanding. Throws `bad_request` with the position, also for more than `max` names.
  */
 export const parseNodeSet = (text: string, max = MAX_FANOUT_HOSTS): NodeSet => {
-  if (text.length > MAX_HOST_WORDS) refuse(text, MAX_HOST_WORDS, `it has more than ${MAX_HOST_WORDS} characters`)
+  if (text.length > MAX_HOST_WORDS) refuse(text, MAX_HOST_WORDS, `more than ${MAX_HOST_WORDS} characters`)
   const patterns: NodePattern[] = []
   let count = 0
   let at = -1

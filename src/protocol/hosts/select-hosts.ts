@@ -88,7 +88,7 @@ export const parseHostExpression = (words: readonly string[]): HostExpression =>
     refuse(`${JSON.stringify(words.join(' ').slice(0, 80))} excludes hosts, but no hosts are included. Add at least one host`)
   for (const list of [include, leaveOut]) {
     const count = list.reduce((sum, part) => sum + (part.kind === 'set' ? part.set.count : 1), 0)
-    if (count > MAX_FANOUT_HOSTS) refuse(`these words select ${count} hosts; the limit is ${MAX_FANOUT_HOSTS}`)
+    if (count > MAX_FANOUT_HOSTS) refuse(`these host words select ${count} hosts; the limit is ${MAX_FANOUT_HOSTS}`)
   }
   return { include, leaveOut }
 }
@@ -146,7 +146,7 @@ class Choice {
     const known = this.#known.index.contacts.map(({ name }) => name)
     const meant = names.length > 1 ? '' : didYouMean(names[0]!, known)
     const said = [...this.#unknown].map(([group, some]) => `${shownNames(some)}${group === '' ? '' : ` (of @${group})`}`)
-    const shown = said.length > 3 ? `${said.slice(0, 3).join(', ')} and those of ${said.length - 3} more groups` : said.join(', ')
+    const shown = said.length > 3 ? `${said.slice(0, 3).join(', ')} and names from ${said.length - 3} more groups` : said.join(', ')
     throw new AppError('unknown_agent', `no contact matches ${shown} (unknown_agent)${meant}`, {
       data: { unknown: shownNames(names), ...wildcardHint(names) },
     })
@@ -154,7 +154,7 @@ class Choice {
 
   *#members(part: HostPart, within: string, leftOut: boolean): Iterable<SelectedHost> {
     for (const host of this.#found(part, within, leftOut)) {
-      if (++this.#steps > MAX_CHOICE_STEPS) throw new AppError('bad_request', 'these words and their groups select too many hosts')
+      if (++this.#steps > MAX_CHOICE_STEPS) throw new AppError('bad_request', 'these host words and their groups select too many hosts')
       yield host
     }
   }
@@ -177,7 +177,7 @@ class Choice {
     if (isHexId(text)) return [this.#hostOf(text)]
     if (index.named(text) !== undefined || !ID_PREFIX.test(text)) return this.#named(text, within)
     if (++this.#prefixes > MAX_ID_PREFIXES)
-      throw new AppError('bad_request', `at most ${MAX_ID_PREFIXES} hosts may be named by the beginning of an id; write names or whole ids`)
+      throw new AppError('bad_request', `at most ${MAX_ID_PREFIXES} hosts may be given by an ID prefix; use names or whole IDs`)
     return [this.#hostOf(this.#known.byPrefix(text))]
   }
 
@@ -247,7 +247,7 @@ export const selectHosts = (words: readonly string[], known: Known): SelectedHos
       data: { next: 'See: x0x contacts select HOST...' },
     })
   if (hosts.size > MAX_FANOUT_HOSTS)
-    throw new AppError('bad_request', `these words select ${hosts.size} hosts; the limit is ${MAX_FANOUT_HOSTS}`)
+    throw new AppError('bad_request', `these host words select ${hosts.size} hosts; the limit is ${MAX_FANOUT_HOSTS}`)
   return [...hosts.values()]
 }
 

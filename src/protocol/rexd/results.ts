@@ -233,7 +233,7 @@ export const RESULTS = {
     uid: orNull(count),
     gid: orNull(count),
     /** Null except for a link. */
-    symlink_target: orNull(text).says('what a link says'),
+    symlink_target: orNull(text).says('target of the symbolic link, as stored in it'),
   },
   /** `bytes_written` is the size of the whole file. */
   'fs.edit': { path: text, bytes_written: count, replacements: count, ...CHANGED, created: flag },

@@ -15,7 +15,7 @@ export const encodeCbor = (value: CborValue): Uint8Array => encoder.encode(value
 /** Encodes a value ending with an empty byte string, as if that had `length` bytes, which the caller sends after it. */
 export const encodeCborHead = (value: CborValue, length: number): Uint8Array => {
   const last = Array.isArray(value) ? (value as readonly CborValue[]).at(-1) : value
-  if (!(last instanceof Uint8Array) || last.length > 0) throw new TypeError('what ends with no empty byte string has no head')
+  if (!(last instanceof Uint8Array) || last.length > 0) throw new TypeError('the head of a value must end with an empty byte string')
   const whole = encodeCbor(value)
   const head = Buffer.allocUnsafe(whole.length - 1 + MAX_STRING_HEAD)
   head.set(whole)

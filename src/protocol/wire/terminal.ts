@@ -20,7 +20,7 @@ export const termName: Field<string> = {
   ...anyText,
   fromCbor: (value, path) => {
     const name = anyText.fromCbor(value, path)
-    if (!isTermName(name)) throw new AppError('malformed', `${path}: not the name of a terminal type`)
+    if (!isTermName(name)) throw new AppError('malformed', `${path}: not a valid terminal type`)
     return name
   },
 }

@@ -64,7 +64,7 @@ test('O7: /exec and /elevated set the modes of the agent that was latest when th
   assert.equal(await told(4), 'Codex: as configured')
   assert.equal(await of('Codex'), null)
   keys.press('/elevated sometimes\n')
-  assert.match(await told(5), /takes one of on, off, ask, full/)
+  assert.match(await told(5), /needs one of on, off, ask, full/)
 })
 
 test('a cancelled or expired mode line has no effect, and the next key has its usual meaning', async () => {

@@ -250,7 +250,7 @@ for (const key of ['allow_commands', 'deny_commands'] as const)
       ['argv = ["bin/git"]', /argv\[0\]: ".+" must be an absolute path or a bare name$/],
       ['argv = ["<INT>"]', /argv\[0\]: a template cannot name the program$/],
       ['argv = ["/x<URL_PATH>"]', /argv\[0\]: a template cannot name the program$/],
-      ['argv = ["git", "<FILE>"]', /argv\[1\]: unknown template <FILE>; there are <INT> and <URL_PATH>$/],
+      ['argv = ["git", "<FILE>"]', /argv\[1\]: unknown template <FILE>; use <INT> or <URL_PATH>$/],
       ['argv = ["git", "-n<INT>"]', /argv\[1\]: <INT> must be the whole token$/],
       ['argv = ["git"]\nargs = "all"', /args: must be "any", which allows any further arguments$/],
       ['argv = ["git"]\nargs = true', /args: must be "any", which/],

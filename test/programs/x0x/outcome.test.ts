@@ -124,7 +124,7 @@ test('a denial by a limit names the limit, and does not suggest acl explain', ()
 
 test('a revoked agent gets the advice to use a new data directory instead of a trust change', () => {
   const denied = exit({ ok: false, code: null, denial_reason: 'trust_rejected' })
-  assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: true } }).join(' '), /revoked, for ever.* new --data-dir/)
+  assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: true } }).join(' '), /revoked permanently.* new --data-dir/)
   assert.match(outcomeLines(denied, { ...facts, own: { ...facts.own, revoked: false } }).join(' '), /x0x contacts trust/)
   assert.match(outcomeLines(denied, facts).join(' '), /x0x contacts trust/)
 })
