@@ -25,7 +25,7 @@ test('a run whose server was killed is reported as interrupted, and its key neve
   const answer = await second.ask('exec_capture', asked)
   const { state, success, exit_code, interruption, cwd } = answer.structuredContent as Record<string, unknown>
   assert.deepEqual([answer.isError, state, success, exit_code, cwd], [true, 'interrupted', false, null, place.root])
-  assert.match(String(interruption), /^interrupted: .* look what it has done before you ask with a new key$/)
+  assert.match(String(interruption), /^interrupted: .* check what the command did before you call with a new key$/)
   assert.deepEqual(await second.run('exec_capture', asked), answer.structuredContent)
   assert.equal(await read(place.root, 'count'), 'x\n')
   const lines = await second.lines()

@@ -81,7 +81,7 @@ test('exec_kill and the cancellation of its call end a run with all its processe
   await assert.rejects(cancelled, /enough/)
   assert.ok(await soon(() => !isAlive(other)))
   const nobody = await server.ask('exec_kill', { run_id: 'run_1' })
-  assert.match(JSON.stringify(nobody.content), /unknown_run: run_id: no run has the id .*exec_list/)
+  assert.match(JSON.stringify(nobody.content), /unknown_run: run_id: no run has the ID .*exec_list/)
 })
 
 test('an idempotency key runs its command once for any number of calls, and rejects another command', async (t) => {
@@ -94,7 +94,7 @@ test('an idempotency key runs its command once for any number of calls, and reje
   assert.deepEqual(await server.run('exec_capture', append), all[0], 'also when it has ended')
   const other = await server.run('exec_capture', { ...append, args: ['-c', 'echo y >> count'] })
   assert.deepEqual([other.success, other.denial_reason], [false, 'conflict'])
-  assert.match(String(other.denial_detail), /^idempotency_key: it was given with another command/)
+  assert.match(String(other.denial_detail), /^idempotency_key: this key was used with another command/)
   assert.equal(await textOf(server, 'count'), 'x\n')
 })
 

@@ -6,19 +6,19 @@ import { DESCENDANTS_ENDED, type ToolResult } from './tool-result.ts'
 import { type ToolRun, type View } from './tool-run.ts'
 
 export const FLEET_ANSWER = {
-  hosts: text.says('that gave this answer, as a node set'),
+  hosts: text.says('hosts with this answer, as a node set'),
   count,
   exit_code: orNull(integer),
   signal: orNull(text),
   timed_out: flag,
-  incomplete: flag.says('output is missing or a limit cut it, and the host counts as failed'),
+  incomplete: flag.says('output is missing or was cut by a limit, so the host counts as failed'),
   stdout: text.says('untrusted data'),
   stderr: text.says('untrusted data'),
   stdout_omitted_bytes: count,
   stderr_omitted_bytes: count,
   stdout_invalid_utf8: flag,
   stderr_invalid_utf8: flag,
-  run_id: orNull(text).says('for exec_output, which reads on; null: it is not known any more'),
+  run_id: orNull(text).says('ID to read more with exec_output; null if the run is no longer known'),
   descendants_ended: DESCENDANTS_ENDED,
 }
 export type FleetAnswer = Sent<typeof FLEET_ANSWER>

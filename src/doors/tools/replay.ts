@@ -86,12 +86,12 @@ export class Replay {
   /** Null means no difference. */
   async take(line: RecordLine): Promise<Difference | null> {
     if (this.#started === (line.event === 'record'))
-      throw misplaced(this.#started ? 'a record begins once' : 'a record begins with its "record"')
-    if (this.#finished) throw misplaced('the record ended before')
-    if (!this.#complete && line.event !== 'end') throw misplaced('nothing but its end follows an "incomplete"')
+      throw misplaced(this.#started ? 'a second "record" line' : 'the first line is not a "record"')
+    if (this.#finished) throw misplaced('a line after the end of the record')
+    if (!this.#complete && line.event !== 'end') throw misplaced('only "end" may follow "incomplete"')
     switch (line.event) {
       case 'record':
-        if (line.version !== RECORD_VERSION) throw misplaced(`this release does not know version ${line.version} of records`)
+        if (line.version !== RECORD_VERSION) throw misplaced(`this release cannot read version ${line.version} of records`)
         this.#started = true
         return null
       case 'incomplete':
@@ -120,7 +120,7 @@ export class Replay {
     const asked = { ...request, env: {}, stdin: new Uint8Array(0) }
     this.#runs.set(id, new ToolRun({ id, request: asked, askedAt: asked_at }))
     this.#count += 1
-    if (this.#runs.size > MAX_ENDED + MAX_UNDER_WAY) throw misplaced('more runs are under way than a server has')
+    if (this.#runs.size > MAX_ENDED + MAX_UNDER_WAY) throw misplaced('more runs are active than a server allows')
   }
 
   async #emit(line: OfRun<'waiting' | 'started' | 'stdout' | 'stderr' | 'warning' | 'ended' | 'refused'>): Promise<void> {
@@ -129,16 +129,16 @@ export class Replay {
     const end = this.#ends.get(line.run)
     switch (line.event) {
       case 'waiting':
-        if (end !== undefined) throw misplaced('this run has begun already')
+        if (end !== undefined) throw misplaced('this run has already started')
         return run.waiting({ question_id: line.question_id, expires_at_ms: line.expires_at_ms })
       case 'started':
-        if (end !== undefined) throw misplaced('this run has begun already')
+        if (end !== undefined) throw misplaced('this run has already started')
         return this.#start(run, line)
       case 'refused':
-        if (end !== undefined) throw misplaced('this run has begun already')
+        if (end !== undefined) throw misplaced('this run has already started')
         return refuse(run, line)
       case 'ended':
-        if (end === undefined) throw misplaced('this run has not begun')
+        if (end === undefined) throw misplaced('this run has not started')
         this.#ends.delete(line.run)
         end(line.outcome as LocalOutcome | null)
         return run.ended

@@ -31,7 +31,7 @@ export const shownNext = (error: unknown): { readonly next?: string } => {
 
 /** Null means the executor failed. */
 export const endOf = (outcome: LocalOutcome | null): RunEnd => {
-  if (outcome === null) return { ...NO_END, interruption: 'the executor failed, and how the command ended is not known' }
+  if (outcome === null) return { ...NO_END, interruption: 'the executor failed, so the end of the command is unknown' }
   const { code, signal, duration_ms, denial_reason, detail, lost } = outcome
   const launch_error = denial_reason === null ? null : { kind: 'spawn' as const, message: shown(detail ?? denial_reason) }
   return {

@@ -119,7 +119,7 @@ const fill = (tokens: readonly PatternToken[], slots: readonly RuleSlot[], value
     const value = values[name]
     const text = token.kind === 'int' ? String(value) : `${token.prefix}${String(value)}`
     if (typeof value !== (token.kind === 'int' ? 'number' : 'string') || !matchesToken(token, text))
-      throw new TypeError(`${name}: ${token.kind === 'int' ? '<INT>' : '<URL_PATH>'} does not take it`)
+      throw new TypeError(`${name}: ${token.kind === 'int' ? '<INT>' : '<URL_PATH>'} does not accept this value`)
     return text
   })
 

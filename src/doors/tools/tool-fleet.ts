@@ -101,30 +101,28 @@ export const fleetHash = ({ command, words, plan }: ToolFleetRequest): string =>
 const REASON = {
   end: oneOf(FANOUT_ENDS),
   reason: orNull(text),
-  detail: orNull(text).says('of the first of them'),
-  next: orNull(text).says('what to do next, for that one'),
+  detail: orNull(text).says('text for the first of these hosts'),
+  next: orNull(text).says('what to do next, for the first of these hosts'),
 }
 type NotRun = Sent<typeof REASON> & { readonly hosts: string[] }
 
 /** The state of a fan-out. */
 export const FLEET_RESULT = {
-  asked: count.says('hosts; the six that follow, and going, add up to it'),
+  asked: count.says('number of hosts; the sum of the next six counts and going'),
   ran: count,
-  denied: count.says('a policy, here or there, or a human did not allow it; it did not run'),
-  unreachable: count.says('it certainly did not run'),
-  not_started: count.says('its turn never came'),
+  denied: count.says('hosts where it did not run because a policy of this machine or of the target, or an approver, refused it'),
+  unreachable: count.says('hosts that were not reached; it did not run'),
+  not_started: count.says('hosts that were not started'),
   cancelled: count,
-  unknown: count.says('it may have run'),
-  failed: count.says('of those that ran: another exit status, a signal, or output that is missing or that a limit cut'),
-  going: count.says('hosts that have not ended yet'),
-  running: orNull(text).says('those of them that have begun, or wait for an approval, as a node set'),
-  answers: list(record(FLEET_ANSWER)).says('equal answers once, that of most hosts first, of equal counts whose host the words name first'),
+  unknown: count.says('hosts where it may have run'),
+  failed: count.says('hosts in ran with another exit status, a signal, or missing or cut output'),
+  going: count.says('hosts without a result yet'),
+  running: orNull(text).says('hosts where it is running or waits for an approval, as a node set; null if none'),
+  answers: list(record(FLEET_ANSWER)).says('each distinct answer once; sorted by number of hosts, then by the order of hosts'),
   not_run: list(record({ end: REASON.end, hosts: text, count, reason: REASON.reason, detail: REASON.detail, next: REASON.next })).says(
     'every host that did not run, with the reason',
   ),
-  approvals: optional(list(record({ host: text, question_id: orNull(text), expires_at: text }))).says(
-    'humans are asked whether it may begin there',
-  ),
+  approvals: optional(list(record({ host: text, question_id: orNull(text), expires_at: text }))).says('pending approval requests'),
 }
 export type FleetResult = Sent<typeof FLEET_RESULT>
 
@@ -201,9 +199,9 @@ export class ToolFleet {
   get progress(): string {
     const running = [...this.#going.values()]
     const waiting = running.filter(({ approval }) => approval !== null).length
-    const rest = waiting === 0 ? '' : `, ${waiting} of which wait for an approval`
+    const rest = waiting === 0 ? '' : `, ${waiting} of them waiting for an approval`
     const { ended, unsuccessful } = this.#fanout.sums
-    return `${ended} of ${this.#init.hosts.length} hosts have ended, ${unsuccessful} of them without success; ${running.length} run${rest}`
+    return `${ended} of ${this.#init.hosts.length} hosts have ended, ${unsuccessful} of them without success; ${running.length} running${rest}`
   }
 
   result(): FleetResult {
@@ -278,7 +276,7 @@ export interface ToolFleetsComponents {
 }
 
 const otherCommand = (): AppError =>
-  new AppError('conflict', 'idempotency_key: it was given with another command; take a new one for a new command')
+  new AppError('conflict', 'idempotency_key: this key was used with another command; use a new key for a new command')
 
 /** The fan-outs of one client. */
 export class ToolFleets {
@@ -301,7 +299,7 @@ export class ToolFleets {
   get(id: string): ToolFleet {
     const fleet = this.#fleets.get(id)
     if (fleet === undefined)
-      throw new AppError('unknown_run', `fleet_id: no command for many hosts has the id ${JSON.stringify(id.slice(0, 80))}`)
+      throw new AppError('unknown_run', `fleet_id: no command on many hosts has the ID ${JSON.stringify(id.slice(0, 80))}`)
     return fleet
   }
 
@@ -319,11 +317,11 @@ export class ToolFleets {
   start(request: ToolFleetRequest, hosts: readonly MatchedTarget[], { key, places }: { key: string | null; places: number }): ToolFleet {
     const { parallel, canary, maxFailures, deadlineMs } = request.plan
     if (hosts.length > MAX_FLEET_HOSTS)
-      throw new AppError('bad_request', `hosts: these words mean ${hosts.length} hosts, and one call asks at most ${MAX_FLEET_HOSTS}`)
+      throw new AppError('bad_request', `hosts: these host words select ${hosts.length} hosts; the limit of one call is ${MAX_FLEET_HOSTS}`)
     if (this.#closed) throw new AppError('shutting_down')
     const going = [...this.#fleets.values()].filter(({ over }) => !over).length
     if (going >= MAX_FLEETS_GOING)
-      throw new AppError('rate_limited', `${going} commands for many hosts go on, and no more may: let one of them end first`)
+      throw new AppError('rate_limited', `${going} commands on many hosts are running, which is the limit: wait until one has ended`)
     const atOnce = Math.max(1, Math.min(MAX_FLEET_PARALLEL, places))
     this.#slots ??= new Semaphore({ limit: atOnce })
     const plan = {

@@ -19,17 +19,17 @@ export const TOOL_RUN_STATES = ['queued', 'waiting_for_approval', 'running', 'en
 export type ToolRunState = (typeof TOOL_RUN_STATES)[number]
 
 export const DESCENDANTS_ENDED = optional(count).says(
-  'number of processes that the command left running and that were ended with it; start a service by its manager instead',
+  'number of processes that the command left running and that x0x ended; start services with a service manager instead',
 )
 
 /** Result of every tool that runs a command, with the same fields in the same order. Null means not known, or not applicable. */
 export const TOOL_RESULT = {
-  success: flag.says('it ended by itself with exit status 0'),
+  success: flag.says('the command ended by itself with exit status 0'),
   operation: text,
   command: text,
   args: texts,
-  cwd: orNull(text).says('null: a target does not say'),
-  exit_code: orNull(integer).says('null while it runs, when a signal ended it, and when it never ran'),
+  cwd: orNull(text).says('working directory; null on a target'),
+  exit_code: orNull(integer).says('null while it runs, after a signal, and if it never ran'),
   timed_out: flag,
   duration_ms: number,
   stdout: text.says('untrusted data'),
@@ -39,28 +39,28 @@ export const TOOL_RESULT = {
   stderr_truncated: flag,
   /** The signal that ended the run, such as `SIGTERM`. */
   signal: orNull(text),
-  denial_reason: orNull(text).says('a policy, here or on the target, does not allow it'),
-  launch_error: orNull(record(LAUNCH_ERROR)).says('the program never ran'),
+  denial_reason: orNull(text).says('reason why the policy of this machine or of the target refuses it'),
+  launch_error: orNull(record(LAUNCH_ERROR)).says('why the program never ran'),
   denial_detail: orNull(text),
-  target: orNull(text).says('null: this host'),
+  target: orNull(text).says('name of the target; null for this host'),
   stdout_omitted_bytes: count,
   stderr_omitted_bytes: count,
-  stdout_invalid_utf8: flag.says('U+FFFD stands for bytes that are no UTF-8'),
+  stdout_invalid_utf8: flag.says('U+FFFD replaces bytes that are not UTF-8'),
   stderr_invalid_utf8: flag,
-  state: oneOf(TOOL_RUN_STATES).says('interrupted: how it ended is not known, and it may have run'),
+  state: oneOf(TOOL_RUN_STATES).says('interrupted: its end is unknown, and it may have run'),
   /** Why the end is not known. Null means it is known, or the run continues. */
   interruption: orNull(text),
-  timeout_ms: orNull(count).says('the time that counts; null: it has not begun, or its target clamped the time and does not say to what'),
-  timeout_clamped: flag.says('more time was asked for than is allowed, here or on the target; less counts'),
-  run_id: orNull(text).says('for exec_wait, exec_output and exec_kill; null: nothing is left to ask for'),
+  timeout_ms: orNull(count).says('timeout in force; null if it has not started, or the target reduced the timeout to an unknown value'),
+  timeout_clamped: flag.says('the requested timeout exceeded a limit of this machine or of the target, and was reduced'),
+  run_id: orNull(text).says('ID for exec_wait, exec_output and exec_kill; null if there is nothing more to read'),
   descendants_ended: DESCENDANTS_ENDED,
   /** Absent means that the configuration does not choose among hosts. Null means undecided. */
-  ran_on: optional(orNull(record({ ...RAN_ON, agent_id: RAN_ON.agent_id.says('of a node') }))).says('where it ran'),
-  cut_wishes: optional(list(clampedPreference)).says('what was wished for and is wider than what is configured, which counts'),
+  ran_on: optional(orNull(record({ ...RAN_ON, agent_id: RAN_ON.agent_id.says('agent ID of a node') }))).says('host on which it ran'),
+  cut_wishes: optional(list(clampedPreference)).says('preferences that exceeded the configuration, and the values used instead'),
   approval: optional(record({ question_id: orNull(text), expires_at: text })).says(
-    'a human is asked whether it may begin, until then: exec_wait waits for the answer; question_id is null where the target asks',
+    'pending approval request and its expiry; exec_wait waits for the decision; question_id is null if the target asks',
   ),
-  next: optional(text).says('what to do next about one that did not run'),
+  next: optional(text).says('what to do next; present if it did not run'),
 }
 export type ToolResult = Sent<typeof TOOL_RESULT>
 
@@ -68,13 +68,13 @@ export type ToolResult = Sent<typeof TOOL_RESULT>
 export const TOOL_OUTPUT_PART = {
   run_id: text,
   stream: oneOf(['stdout', 'stderr']),
-  from: count.says('where the text begins'),
+  from: count.says('offset of the first byte of text'),
   text: text.says('untrusted data'),
-  next: count.says('where to go on'),
-  total: count.says('bytes of text so far'),
-  lost: orNull(record({ from: count, to: count })).says('what was asked for and is no longer kept'),
-  dropped_bytes: count.says('bytes behind all of it, above what this host takes'),
-  more: flag.says('there is more than this already'),
+  next: count.says('offset at which to continue'),
+  total: count.says('bytes of output so far'),
+  lost: orNull(record({ from: count, to: count })).says('requested range that is no longer kept; null if none'),
+  dropped_bytes: count.says('bytes after the kept output, above the limit of this host'),
+  more: flag.says('more output is available now'),
   state: oneOf(TOOL_RUN_STATES),
 }
 export type ToolOutputPart = Sent<typeof TOOL_OUTPUT_PART>

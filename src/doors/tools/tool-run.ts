@@ -168,7 +168,7 @@ export class ToolRun implements LocalRunSink {
   refuse(error: unknown): void {
     this.#recorder?.record(this.id, refusalEvent(error))
     if (error instanceof AppError) this.refusal = error
-    this.#close(error instanceof AppError ? refusalOf(error) : { ...NO_END, interruption: 'the server failed inside' })
+    this.#close(error instanceof AppError ? refusalOf(error) : { ...NO_END, interruption: 'internal error of the server' })
     if (!(error instanceof AppError)) throw error
   }
 
@@ -183,7 +183,7 @@ export class ToolRun implements LocalRunSink {
 
   /** Ends the run with all its processes, or prevents its start. */
   cancel(): void {
-    this.leaving.abort(new AppError('shutting_down', 'it was cancelled before it began'))
+    this.leaving.abort(new AppError('shutting_down', 'it was cancelled before it started'))
     this.#run?.cancel()
   }
 

@@ -45,7 +45,7 @@ const without = (lost: string): LocalOutcome => ({
 })
 
 const INTERRUPTED =
-  'interrupted: the server that began it ended before it could tell how the command ended; look what it has done before you ask with a new key'
+  'interrupted: the server that started it ended before the result was known; check what the command did before you call with a new key'
 
 const outcomeOf = (end: Exclude<JournalledEnd, { kind: 'refused' }>): LocalOutcome =>
   end.kind === 'outcome' ? end.outcome : without(end.kind === 'goes_on' ? RUNS_ELSEWHERE : INTERRUPTED)
@@ -86,7 +86,7 @@ export const MAX_UNDER_WAY = 4_096
 const MAX_WAITING_BYTES = 64 * 1024 * 1024
 
 const otherCommand = (): AppError =>
-  new AppError('conflict', 'idempotency_key: it was given with another command; take a new one for a new command')
+  new AppError('conflict', 'idempotency_key: this key was used with another command; use a new key for a new command')
 
 export class ToolRuns {
   readonly #deps: ToolRunsComponents
@@ -128,7 +128,10 @@ export class ToolRuns {
 
   #start(request: ToolRequest, key: string | null, refusal: AppError | null = null): ToolRun {
     if (this.#underWay >= MAX_UNDER_WAY || this.#waitingBytes + request.stdin.length > MAX_WAITING_BYTES)
-      throw new AppError('rate_limited', `${this.#underWay} commands run or wait, and no more may: let some of them end first`)
+      throw new AppError(
+        'rate_limited',
+        `${this.#underWay} commands are running or waiting, which is the limit: wait until some have ended`,
+      )
     const run = new ToolRun({
       id: `${this.#prefix}${++this.#count}`,
       request,
@@ -163,7 +166,7 @@ export class ToolRuns {
   get(id: string): ToolRun {
     const run = this.#runs.get(id)
     if (run === undefined)
-      throw new AppError('unknown_run', `run_id: no run has the id ${JSON.stringify(id.slice(0, 80))}; exec_list has those that are known`)
+      throw new AppError('unknown_run', `run_id: no run has the ID ${JSON.stringify(id.slice(0, 80))}; exec_list lists the known runs`)
     return run
   }
 

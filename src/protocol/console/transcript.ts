@@ -130,7 +130,7 @@ export class TranscriptOutput {
 
   recorded(): RecordedOutput {
     const left = this.#total - this.#headBytes - this.#tailBytes
-    const note = left === 0 ? [] : [{ ms: (this.#tail[0] ?? this.#head.at(-1))?.ms ?? 0, text: `\n[… ${left} bytes are omitted …]\n` }]
+    const note = left === 0 ? [] : [{ ms: (this.#tail[0] ?? this.#head.at(-1))?.ms ?? 0, text: `\n[… ${left} bytes are left out …]\n` }]
     const pieces = [...this.#head, ...note, ...this.#tail]
     return {
       text: pieces.map(({ text }) => text).join(''),

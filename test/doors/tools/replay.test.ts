@@ -198,7 +198,7 @@ test('a record with more simultaneous runs than a server allows is refused', asy
   ]
   const most = MAX_UNDER_WAY + MAX_ENDED
   assert.equal((await replayOf(of(most))).replay.runs, most)
-  await assert.rejects(replayOf(of(most + 1)), { code: 'bad_request', message: /more runs are under way/ })
+  await assert.rejects(replayOf(of(most + 1)), { code: 'bad_request', message: /more runs are active/ })
 })
 
 const END: RecordLine = { event: 'end', lines: 1, sha256: '0' }
@@ -273,7 +273,7 @@ test('an invalid record gives exit status 2 with its line and problem', async (t
     ['', /:0: it is empty/],
     [lines[0]!, /:1: the line is cut off/],
     [`${finished(record)}{"event":`, /:15: the line is cut off/],
-    [`${finished(record)}${lines[1]}\n`, /:15: the record ended before/],
+    [`${finished(record)}${lines[1]}\n`, /:15: a line after the end of the record/],
     [`${finished(record).slice(0, -2)},"more":1}\n`, /:14: unknown field "more"/],
     [`${'x'.repeat(MAX_RECORD_LINE + 1)}\n`, /:1: it is longer than \d+ bytes/],
     ['x'.repeat(MAX_RECORD_LINE + 1), /:1: the line is cut off/],
@@ -283,7 +283,7 @@ test('an invalid record gives exit status 2 with its line and problem', async (t
     [`${lines[0]}\n{"event":"toString"}\n`, /:2: unknown event/],
     [`${lines[0]}\n${lines[1]!.replace('"args"', '"argv"')}\n`, /:2: request\.args is missing/],
     [`${lines[0]}\n${lines[1]!.replace('{', '{"more":1,')}\n`, /:2: unknown field "more"/],
-    [lines.slice(2).join('\n'), /:1: a record begins with its "record"/],
+    [lines.slice(2).join('\n'), /:1: the first line is not a "record"/],
   ]
   for (const [text, reason] of bad) {
     const { status, stdout, stderr } = await replayed(t, text)
