@@ -99,7 +99,7 @@ test('a call that cannot be detached is refused, and the answer says what to do'
   for (const host of [{}, { host: 'sandbox' }, { host: 'gateway' }])
     assert.match(await said({ target: undefined, ...host }), /bad_request: detach: needs target, .*x0x id/)
   assert.match(await said({ idempotency_key: undefined }), /bad_request: detach: needs idempotency_key/)
-  assert.match(await said({ stdin: 'x' }), /bad_request: detach: a detached run reads no stdin/)
+  assert.match(await said({ stdin: 'x' }), /bad_request: detach: a detached run cannot have stdin/)
   assert.match(await said({ detach: 'yes' }), /bad_request: detach: /)
   const denied = await server.run('exec_status', { ...asked('51', 'bob'), command: 'echo', args: ['1'] })
   assert.equal(denied.denial_reason, 'detach_not_allowed')

@@ -76,7 +76,7 @@ test('file tools cannot read, list or write outside the roots by any path', asyn
   await writeFile(join(dir, 'secret'), 'secret')
   await symlink(dir, join(root, 'link'))
   for (const path of ['/etc/passwd', '../secret', join(root, '..', 'secret'), 'link/secret']) {
-    await refused(server, 'read_file', { path }, /^forbidden_path: path: .*files are below/)
+    await refused(server, 'read_file', { path }, /^forbidden_path: path: .*the allowed roots are/)
     await refused(server, 'stat_file', { path }, /^forbidden_path: /)
     await refused(server, 'write_file', { path, content: 'x', mode: 'replace' }, /^forbidden_path: /)
     await refused(server, 'edit_file', { path, old_string: 'secret', new_string: 'x' }, /^forbidden_path: /)
@@ -155,7 +155,7 @@ test('edit_file changes exactly one place, and apply_patch changes several files
     server,
     'edit_file',
     { path: 'a', old_string: 'two', new_string: '2' },
-    /^conflict: path: .*2 times; give more of the lines/,
+    /^conflict: path: .*2 times; include more of the surrounding lines/,
   )
   await refused(server, 'edit_file', { path: 'a', old_string: 'six', new_string: '6' }, /^conflict: path: .*not in it; read_file it again/)
   // The file as read_file returned it.
@@ -170,10 +170,10 @@ test('edit_file changes exactly one place, and apply_patch changes several files
     server,
     'apply_patch',
     { patch: '*** Begin Patch\n*** Add File: other\n+x\n*** Update File: a\n@@\n-nothing\n+x\n*** End Patch' },
-    /^conflict: path: .*does not match the file; read_file it again, and give the text to be replaced exactly/,
+    /^conflict: path: .*does not match the file; read it again with read_file, and give the old text exactly/,
   )
   const there = '*** Begin Patch\n*** Add File: a\n+x\n*** End Patch'
-  await refused(server, 'apply_patch', { patch: there }, /^conflict: path: .*; write_file with mode "replace" writes over it/)
+  await refused(server, 'apply_patch', { patch: there }, /^conflict: path: .*; write_file with mode "replace" replaces its content/)
   await refused(server, 'apply_patch', { patch: 'no patch' }, /^bad_request: patch: line 1: expected "\*\*\* Begin Patch"/)
   const { exists } = await told(server, 'stat_file', { path: 'other' })
   assert.equal(exists, false)

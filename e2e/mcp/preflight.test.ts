@@ -103,10 +103,10 @@ test('which_command shows which commands of the program a target lists', async (
   }
   assert.deepEqual(details, [
     ['some', "a target does not list its programs; bob allows: git status, git log -n '<INT>'"],
-    [null, 'a target does not list its programs, and none of the commands that it lists begins with this one; it may allow others'],
+    [null, 'a target does not list its programs, and no command that this target lists begins with this program; it may allow others'],
     [
       null,
-      'a target does not list its programs, nor the commands that it allows (trust_rejected): exec_status runs it, or says that it is denied or not there',
+      'a target does not list its programs, and this target does not list the commands that it allows (trust_rejected): exec_status runs it, or reports that it is denied or missing',
     ],
   ])
   assert.deepEqual(

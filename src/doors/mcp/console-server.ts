@@ -38,16 +38,16 @@ const MAX_CONNECTIONS = 32
 const VARIABLES = z.record(z.string(), z.string())
 const INPUT = nullIsAbsent(
   z.strictObject({
-    dir: z.string().describe('absolute path of the directory in which the command runs'),
-    argv: z.array(z.string()).min(1).describe('the program and its arguments; no shell reads them'),
+    dir: z.string().describe('absolute path of the working directory'),
+    argv: z.array(z.string()).min(1).describe('the program and its arguments; run without a shell'),
     envs: z
       .union([z.array(z.string()), VARIABLES])
       .optional()
-      .describe('variables beside those of the host: ["CI=1"] or {"CI": "1"}'),
-    env: VARIABLES.optional().describe('the same as an object'),
-    stdin: z.string().optional().describe('standard input; without it /dev/null'),
-    timeout: z.number().min(0).optional().describe('seconds until the command is ended; 0: never'),
-    clear_env: z.boolean().optional().describe("leave the host's variables out"),
+      .describe('environment variables in addition to those of the host: ["CI=1"] or {"CI": "1"}'),
+    env: VARIABLES.optional().describe('the same variables as an object'),
+    stdin: z.string().optional().describe('standard input (default: /dev/null)'),
+    timeout: z.number().min(0).optional().describe('seconds until the command is ended; 0 means never'),
+    clear_env: z.boolean().optional().describe('true: run without the environment variables of the host'),
   }),
 )
 const REPLY = z.object({
@@ -64,13 +64,13 @@ const answer = (value: object, isError: boolean): CallToolResult => ({
   isError,
 })
 
-const NO_HOST = { exit: 127, output: '', error: 'host_not_found', message: 'HOST NOT FOUND: a human starts it with rexec --start-host' }
+const NO_HOST = { exit: 127, output: '', error: 'host_not_found', message: 'HOST NOT FOUND: the user can start it with rexec --start-host' }
 
 /** `["A=1"]` as `{A: "1"}`. Throws `bad_request`. */
 const variablesOf = ({ envs = {}, env = {} }: z.infer<typeof INPUT>): Record<string, string> => {
   if (!Array.isArray(envs)) return { ...envs, ...env }
   const wrong = envs.find((one) => one.indexOf('=') < 1)
-  if (wrong !== undefined) throw new AppError('bad_request', `envs: ${JSON.stringify(wrong.slice(0, 64))} is no VARIABLE=VALUE`)
+  if (wrong !== undefined) throw new AppError('bad_request', `envs: ${JSON.stringify(wrong.slice(0, 64))} is not VARIABLE=VALUE`)
   return { ...Object.fromEntries(envs.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)])), ...env }
 }
 
@@ -105,12 +105,12 @@ class ConsoleTools {
   async #run(request: object, id: string | number, call: ToolCall): Promise<CallToolResult> {
     const { clock, caller, transport } = this.#deps
     const began = clock.monotonic()
-    let state = 'it waits for its turn'
+    let state = 'waiting for other commands'
     const told = setInterval(() => call.progress(clock.monotonic() - began, state), PROGRESS_MS)
     let leave = (): void => undefined
     try {
       leave = await this.#turns.acquire(call.signal)
-      state = 'it still runs'
+      state = 'running'
       const reply = await caller.run(request, call.signal)
       // The slot is held until the answer is made, which bounds the number of replies in memory.
       await transport.answering(id, call.signal)
@@ -131,23 +131,23 @@ const serverOf = (tools: ConsoleTools): McpServer => {
   const server = new McpServer(
     { name: 'rexec', title: 'rexec', version: VERSION },
     {
-      instructions: 'Commands run in the console of the user, who sees each command with its output, and can stop it.',
+      instructions: 'Commands run in the console of the user. The user sees each command with its output, and can stop it.',
       capabilities: { tools: { listChanged: false } },
       jsonSchemaValidator: NO_VALIDATOR,
     },
   )
   const exec = {
-    title: 'Run a command where a human watches',
+    title: 'Run a command that the user watches',
     description:
-      'Runs a command on the console of a human. Answers {exit, output, error?}: the exit code (128+n for signal n, 124 when its time was up, 127 when it could not be run), and output and errors together as text.',
+      'Runs a command in the console of the user. Answers {exit, output, error?}: the exit code (128+n for signal n, 124 after a timeout, 127 if it could not be run), and stdout and stderr together as text.',
     inputSchema: unchecked(INPUT),
     outputSchema: REPLY,
     annotations: { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true },
   }
   server.registerTool('exec', exec, async (given: unknown, context: ServerContext) => tools.exec(given, context))
   const check = {
-    title: 'Is there a console?',
-    description: 'Answers HOST RUNNING where a console listens, else HOST NOT FOUND.',
+    title: 'Check the console',
+    description: 'Answers HOST RUNNING if a console is running, otherwise HOST NOT FOUND.',
     annotations: { readOnlyHint: true, idempotentHint: true, openWorldHint: false },
   }
   server.registerTool('check_host', check, async () => tools.checkHost())
@@ -162,7 +162,7 @@ export const serveConsole = async (
 ): Promise<void> => {
   const transport = new LineTransport(deps)
   const tools = new ConsoleTools({ ...deps, transport }, init)
-  const onerror = (error: unknown): void => deps.log.debug({ error: errorText(error) }, 'a message of the client came to nothing')
+  const onerror = (error: unknown): void => deps.log.debug({ error: errorText(error) }, 'a message of the client could not be handled')
   const handle = serveStdio(() => serverOf(tools), { transport, onerror })
   try {
     await Promise.race([transport.ended, aborted(signal)])

@@ -49,7 +49,7 @@ const contents = (uri: string, texts: readonly string[]): ReadResourceResult => 
 })
 
 const checkUri = (uri: string): void => {
-  if (uri !== EVENTS_URI) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `only ${EVENTS_URI} tells of its changes`)
+  if (uri !== EVENTS_URI) throw new ProtocolError(ProtocolErrorCode.InvalidParams, `only ${EVENTS_URI} can be subscribed to`)
 }
 
 /** A server, and whether its client wants notifications. */
@@ -68,12 +68,12 @@ export class EventResource {
 
   /** `isModern`: the library tracks subscriptions itself; earlier protocol versions use `resources/subscribe`. */
   offer(server: McpServer, isModern: boolean): void {
-    const about = { title: 'What became of your commands', mimeType: 'text/plain' }
+    const about = { title: 'Results of your commands', mimeType: 'text/plain' }
     const description =
-      'Events of the commands that this session asked for, the newest that fit: started, finished with the end of their output, denied.'
+      'Events of the commands of this session, the newest that fit: started, finished (with the end of the output), denied.'
     server.registerResource('events', EVENTS_URI, { ...about, description }, async () => contents(EVENTS_URI, this.#newest()))
     const template = new ResourceTemplate(SINCE_URI, { list: undefined })
-    const later = { ...about, description: `As ${EVENTS_URI}: those behind the number n, the oldest that fit.` }
+    const later = { ...about, description: `As ${EVENTS_URI}, but the events after number n, the oldest that fit.` }
     server.registerResource('events_since', template, later, async (uri, { n }) => contents(uri.href, this.#since(n)))
     const listener = { server, isWanted: isModern }
     if (!isModern) this.#takeSubscriptions(listener)
@@ -85,7 +85,7 @@ export class EventResource {
     const { events } = log.readSince(null, 0, Number.MAX_SAFE_INTEGER)
     const texts = fitting(events.toReversed()).toReversed()
     const left = log.last - texts.length
-    const note = left === 0 ? '' : `Events up to ${left} are left out; ${EVENTS_URI}/since/0 begins with the oldest that are kept.`
+    const note = left === 0 ? '' : `Events up to ${left} are left out; ${EVENTS_URI}/since/0 begins with the oldest stored events.`
     return [note, framed(texts.join('\n'), foreignOf(events.slice(-texts.length)))]
   }
 
@@ -96,7 +96,7 @@ export class EventResource {
     const { events, droppedThrough } = log.readSince(null, Number(given), MAX_EVENTS_AT_ONCE)
     const texts = fitting(events)
     const last = events[texts.length - 1]?.n ?? log.last
-    const gone = droppedThrough === null ? '' : `Events up to ${droppedThrough} are not kept any more.`
+    const gone = droppedThrough === null ? '' : `Events up to ${droppedThrough} are no longer stored.`
     const more = last < log.last ? `More: ${EVENTS_URI}/since/${last}` : ''
     return [gone, framed(texts.join('\n'), foreignOf(events.slice(0, texts.length))), more]
   }

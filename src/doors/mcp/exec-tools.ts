@@ -44,10 +44,10 @@ const detaches = ({ detach = false, target, idempotency_key: key, stdin = '' }: 
   if (!detach) return false
   if (target === undefined)
     throw new AppError('bad_request', 'detach: needs target, because a command of this host ends with its session', {
-      data: { next: "target may be this machine's own agent (x0x id), where its ACL has an entry for it with detach = true" },
+      data: { next: "target may be this machine's own agent (x0x id), if its ACL has an entry for it with detach = true" },
     })
-  if (key === undefined) throw new AppError('bad_request', 'detach: needs idempotency_key, by which a later session finds the run')
-  if (stdin !== '') throw new AppError('bad_request', 'detach: a detached run reads no stdin')
+  if (key === undefined) throw new AppError('bad_request', 'detach: needs idempotency_key, so that a later session can find the run')
+  if (stdin !== '') throw new AppError('bad_request', 'detach: a detached run cannot have stdin')
   return true
 }
 
@@ -57,11 +57,12 @@ const requestOf = (operation: ExecOperation, input: ExecInput): ToolRequest => {
   if (bytes > MAX_COMMAND_JSON)
     throw new AppError(
       'bad_request',
-      `args: ${bytes} bytes as JSON with the command, where ${MAX_COMMAND_JSON} are allowed; give the rest by stdin`,
+      `args: ${bytes} bytes as JSON, including the command; the maximum is ${MAX_COMMAND_JSON}; send long data by stdin`,
     )
   const detach = detaches(input)
   const wish = preferenceOf(input)
-  if (wish !== null && target !== null) throw new AppError('bad_request', 'target: with host = "node" and node, or by itself; not both')
+  if (wish !== null && target !== null)
+    throw new AppError('bad_request', 'target: give either target, or host = "node" with node; not both')
   const asked = {
     operation,
     command,
@@ -83,7 +84,7 @@ const run = async (operation: ExecOperation, input: ExecInput, context: ToolCont
 
 export const execStatus: McpTool = tool({
   name: 'exec_status',
-  title: 'Did it work?',
+  title: 'Run and report success',
   description:
     'Runs a command and reports whether it succeeded: exit code, duration, and the start and end of stderr. Use it for checks, builds and tests whose output you do not need.',
   use: 'run a command and learn whether it worked, without its output.',

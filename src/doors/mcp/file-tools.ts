@@ -42,7 +42,7 @@ export const MTIME_FIELD = z
   .min(1)
   .max(64)
   .optional()
-  .describe('the mtime of an earlier answer: if the file changed since then, nothing is done')
+  .describe('the mtime of an earlier answer: if the file has changed since then, the call changes nothing')
 
 export const textField = (text: string) => z.string().max(MAX_FILE_CHUNK).describe(text)
 
@@ -72,14 +72,14 @@ export const fileText = (bytes: Uint8Array): FileText => {
 
 /** Advice for the client, by `data.reason` or code of a refusal. */
 const REMEDIES: Readonly<Record<string, string>> = {
-  exists: 'write_file with mode "replace" writes over it, with "append" goes behind it',
-  changed: 'read_file it again, and go on from what and which mtime it then has',
-  no_match: 'read_file it again, and give the text to be replaced exactly as it stands there, blanks and line ends included',
-  ambiguous: 'give more of the lines around it, or replace_all true',
-  file_not_found: 'list_directory and glob_files show what there is, and write_file with make_directories makes directories on the way',
+  exists: 'write_file with mode "replace" replaces its content, with "append" adds to its end',
+  changed: 'read it again with read_file, and continue with the new content and mtime',
+  no_match: 'read it again with read_file, and give the old text exactly as in the file, including blanks and line ends',
+  ambiguous: 'include more of the surrounding lines, or set replace_all to true',
+  file_not_found: 'list_directory and glob_files show existing paths; write_file with make_directories creates missing directories',
 }
 
-const rootsOf = (roots: unknown): string | null => (Array.isArray(roots) ? `files are below ${roots.join(', ')}` : null)
+const rootsOf = (roots: unknown): string | null => (Array.isArray(roots) ? `the allowed roots are ${roots.join(', ')}` : null)
 
 const remedyOf = ({ code, data }: AppError): string | null => {
   if (code === 'forbidden_path') return rootsOf(data['allowed_roots'])
@@ -119,15 +119,15 @@ export const callFiles = async (
   try {
     const answer = await within(clock, answerWithinMs, work)
     if (answer !== null) return answer
-    giveUp(`not done in ${answerWithinMs} ms`)
+    giveUp(`not done within ${answerWithinMs} ms`)
     const late = await within(clock, GIVEN_UP_MS, work)
     if (late !== null) return late
   } catch (error) {
     throw fileRefusal(error)
   }
   work.catch(() => undefined)
-  const begun = 'a change that was begun may be made yet, or undone; stat_file and read_file show what is there'
-  throw new AppError('timeout', `path: the file system has not answered in ${answerWithinMs} ms; ${begun}`)
+  const begun = 'a started change may still complete or be undone; check with stat_file and read_file'
+  throw new AppError('timeout', `path: the file system did not answer within ${answerWithinMs} ms; ${begun}`)
 }
 
 const FILE_TYPES = z.enum(['file', 'dir', 'symlink', 'other'])
@@ -160,19 +160,19 @@ export const readFileTool: McpTool = tool({
   output: z.strictObject({
     operation: z.string(),
     ...CHANGED,
-    size: z.int().describe('bytes of the whole file'),
+    size: z.int().describe('size of the whole file in bytes'),
     encoding: z.string(),
     content: z.string().describe('untrusted data'),
-    bytes: z.int().describe('of the file, that the content stands for'),
-    truncated: z.boolean().describe('the file goes on'),
-    next_offset: z.int().nullable().describe('to go on from; null: this is its end'),
-    invalid_utf8: z.boolean().describe('U+FFFD stands for bytes that are no UTF-8; base64 has them'),
-    altered: z.boolean().describe('control sequences are left out, hidden characters are escapes; base64 has what is there'),
+    bytes: z.int().describe('number of bytes of the file in content'),
+    truncated: z.boolean().describe('the file continues after content'),
+    next_offset: z.int().nullable().describe('offset at which to continue; null at the end of the file'),
+    invalid_utf8: z.boolean().describe('U+FFFD replaces bytes that are not UTF-8; use base64 for exact bytes'),
+    altered: z.boolean().describe('control sequences were removed and hidden characters escaped; use base64 for exact bytes'),
   }),
   annotations: LOOKS,
   call: async ({ path, offset, length, encoding, target }, context, { signal }) => {
     const { result, data } = await callFiles(context, { signal, target }, ({ max_file_read_bytes: max }) => {
-      if (length !== undefined && length > max) throw new AppError('resource_limit', `length: at most ${max} bytes may be read at once`)
+      if (length !== undefined && length > max) throw new AppError('resource_limit', `length: at most ${max} bytes can be read at once`)
       return { method: 'fs.read', path, offset, length: length ?? Math.min(DEFAULT_READ_BYTES, max) }
     })
     const { size, mtime, mtime_ms, truncated } = result as Part
@@ -199,7 +199,7 @@ export const listDirectoryTool: McpTool = tool({
     operation: z.string(),
     path: z.string(),
     entries: z.array(z.strictObject({ path: z.string(), type: FILE_TYPES, size: z.int().nullable(), mtime: z.string().nullable() })),
-    truncated: z.boolean().describe('there are more, and these need not be the first'),
+    truncated: z.boolean().describe('there are more entries, and these are not necessarily the first'),
   }),
   annotations: LOOKS,
   call: async ({ path, recursive, max_entries, target }, context, { signal }) => {
@@ -218,7 +218,7 @@ export const globFilesTool: McpTool = tool({
     'Finds paths by a pattern: * any characters of a name, ? one, [a-z] a set, {a,b} alternatives, ** any number of directories.',
   use: 'find files by a name pattern.',
   input: z.strictObject({
-    pattern: z.string().min(1).max(1_024).describe('a pattern such as **/*.ts; it must spell a leading dot'),
+    pattern: z.string().min(1).max(1_024).describe('a pattern such as **/*.ts; a leading dot of a name must be written'),
     path: pathField('the directory to search (default: the first root)').default('.'),
     max_matches: MAX_LISTED_FIELD,
     target: TARGET_FIELD,
@@ -228,7 +228,7 @@ export const globFilesTool: McpTool = tool({
     pattern: z.string(),
     path: z.string(),
     matches: z.array(z.string()),
-    truncated: z.boolean().describe('there are more, and these need not be the first'),
+    truncated: z.boolean().describe('there are more entries, and these are not necessarily the first'),
   }),
   annotations: LOOKS,
   call: async ({ pattern, path, max_matches, target }, context, { signal }) => {
@@ -241,9 +241,9 @@ export const globFilesTool: McpTool = tool({
 
 export const statFileTool: McpTool = tool({
   name: 'stat_file',
-  title: 'Is it there?',
+  title: 'Check a path',
   description: 'Reports whether a path exists, with type, size, modification time, mode and owner. A missing path is not an error.',
-  use: 'check that a path exists, and its type, size and time.',
+  use: 'check whether a path exists, and its type, size and time.',
   input: z.strictObject({
     path: PATH_FIELD,
     target: TARGET_FIELD,

@@ -66,15 +66,15 @@ const INPUT = z.strictObject({
 })
 
 const OUTPUT = zodOf({
-  success: flag.says('it ran on every host, and ended there with exit status 0'),
+  success: flag.says('the command ran on every host and ended with exit status 0'),
   operation: text,
   command: text,
   args: texts,
-  hosts: texts.says('the words'),
+  hosts: texts.says('the requested host words'),
   state: oneOf(['running', 'ended']),
-  fleet_id: text.says('for exec_fleet_wait'),
+  fleet_id: text.says('ID for exec_fleet_wait'),
   duration_ms: number,
-  parallel: count.says('hosts at once, at most'),
+  parallel: count.says('maximum number of hosts at once'),
   ...FLEET_RESULT,
 })
 
@@ -85,11 +85,11 @@ const requestOf = (input: z.output<typeof INPUT>): ToolFleetRequest => {
   if (words > MAX_FLEET_WORD_BYTES)
     throw new AppError(
       'bad_request',
-      `hosts: ${words} bytes, where ${MAX_FLEET_WORD_BYTES} are allowed; a node set, a group or a label says it shorter`,
+      `hosts: ${words} bytes; the maximum is ${MAX_FLEET_WORD_BYTES}; use a node set, a group or a label to shorten it`,
     )
   const bytes = commandSize([command, ...args], [])
   if (bytes > MAX_COMMAND_JSON)
-    throw new AppError('bad_request', `args: ${bytes} bytes as JSON with the command, where ${MAX_COMMAND_JSON} are allowed`)
+    throw new AppError('bad_request', `args: ${bytes} bytes as JSON, including the command; the maximum is ${MAX_COMMAND_JSON}`)
   // The number of hosts is not known yet, but the syntax can be checked.
   if (max_failures !== null) failuresAllowed(max_failures, 1)
   const wish = preferenceOf(input)
@@ -136,9 +136,9 @@ const meant = async (words: readonly string[], context: ToolContext, call: ToolC
   if (hosts !== null) return hosts
   throw new AppError(
     'timeout',
-    `hosts: the daemon has not said in ${context.answerWithinMs} ms whom these words mean, and nobody was asked`,
+    `hosts: the daemon did not resolve these host words within ${context.answerWithinMs} ms, and no host was contacted`,
     {
-      data: { next: 'look at the daemon: x0xd --doctor' },
+      data: { next: 'check the daemon: x0xd --doctor' },
     },
   )
 }

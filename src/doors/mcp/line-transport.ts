@@ -122,7 +122,7 @@ export class LineTransport implements Transport {
   /** Runs the work of a tool. The call counts until it is done. Throws `bad_request` if the call was cancelled before. */
   async working<T>(id: RequestId, work: () => Promise<T>): Promise<T> {
     const call = this.#calls.get(id)
-    if (call === undefined) throw new AppError('bad_request', 'it was cancelled before it began')
+    if (call === undefined) throw new AppError('bad_request', 'it was cancelled before it started')
     call.works = true
     try {
       return await work()
@@ -200,7 +200,7 @@ export class LineTransport implements Transport {
       return this.#refuse(null, INVALID_REQUEST, `a batch has 1 to ${MAX_MCP_BATCH} messages`)
     const ids = messages.filter(isJSONRPCRequest).map(({ id }) => id)
     if (new Set(ids).size < ids.length || ids.some((id) => this.#calls.has(id)))
-      return this.#refuse(null, INVALID_REQUEST, 'an id of the batch is that of another request that is not answered yet')
+      return this.#refuse(null, INVALID_REQUEST, 'an id in the batch is already used by a pending request')
     this.#batches.open(ids)
     for (const message of messages) this.#dispatch(message, Math.ceil(bytes / messages.length))
   }
@@ -219,16 +219,16 @@ export class LineTransport implements Transport {
       if (typeof cancelled === 'string' || typeof cancelled === 'number') this.#cancel(cancelled)
       return
     } else if (!isJSONRPCResultResponse(message) && !isJSONRPCErrorResponse(message))
-      return this.#refuse(idOf(message), INVALID_REQUEST, 'this is no request, notification or response of JSON-RPC 2.0')
+      return this.#refuse(idOf(message), INVALID_REQUEST, 'the message is not a request, notification or response of JSON-RPC 2.0')
     this.onmessage?.(message)
   }
 
   #problemOf(message: Extract<JSONRPCMessage, { method: string; id: RequestId }>, bytes: number): [code: number, text: string] | null {
-    if (this.#calls.has(message.id)) return [INVALID_REQUEST, 'the id is that of a request that is not answered yet']
+    if (this.#calls.has(message.id)) return [INVALID_REQUEST, 'the id is already used by a pending request']
     const isFull = this.#calls.size >= MAX_MCP_CALLS || this.#bytes + bytes > MAX_MCP_CALL_BYTES
     const endsRuns = message.method === 'tools/call' && message.params?.['name'] === ENDS_RUNS && bytes <= MAX_ENDING_BYTES
     if (!isFull || (endsRuns && this.#calls.size < 2 * MAX_MCP_CALLS)) return null
-    return [TOO_MANY, `${this.#calls.size} calls are not answered yet, and no more may be: wait for their answers, or cancel some`]
+    return [TOO_MANY, `${this.#calls.size} calls are pending, which is the limit: wait for their answers, or cancel some`]
   }
 
   #refuse(id: RequestId | null, code: number, message: string): void {

@@ -16,7 +16,7 @@ const targetField = (text: string) => z.string().min(1).max(MAX_NAME).optional()
 const PROBLEM = z.strictObject({ code: z.string(), message: z.string(), next: z.string().optional() }).nullable()
 
 const UNTOLD = 'a target does not list its programs'
-const TRY_IT = 'exec_status runs it, or says that it is denied or not there'
+const TRY_IT = 'exec_status runs it, or reports that it is denied or missing'
 /** Maximum number of a target's commands in one answer. */
 const MAX_COMMANDS = 20
 
@@ -53,14 +53,17 @@ const toldBy = (
 ): { readonly isAllowed: boolean; readonly detail: string } => {
   if ('problem' in asked) {
     const { message, next } = asked.problem
-    return { isAllowed: false, detail: `${UNTOLD}, and was not reached: ${[message, next ?? []].flat().join('; ')}` }
+    return { isAllowed: false, detail: `${UNTOLD}, and this target was not reached: ${[message, next ?? []].flat().join('; ')}` }
   }
   const { denial_reason, rules } = asked.value
   if (denial_reason !== null)
-    return { isAllowed: false, detail: `${UNTOLD}, nor the commands that it allows (${denial_reason}): ${TRY_IT}` }
+    return {
+      isAllowed: false,
+      detail: `${UNTOLD}, and this target does not list the commands that it allows (${denial_reason}): ${TRY_IT}`,
+    }
   const commands = rules.filter(({ argv }) => argv[0] === command).map(({ argv }) => shellWords(argv))
   if (commands.length === 0)
-    return { isAllowed: false, detail: `${UNTOLD}, and none of the commands that it lists begins with this one; it may allow others` }
+    return { isAllowed: false, detail: `${UNTOLD}, and no command that this target lists begins with this program; it may allow others` }
   const more = commands.length > MAX_COMMANDS ? `, and ${commands.length - MAX_COMMANDS} more` : ''
   return { isAllowed: true, detail: shown(`${UNTOLD}; ${target} allows: ${commands.slice(0, MAX_COMMANDS).join(', ')}${more}`) }
 }
@@ -92,12 +95,12 @@ const askTarget = async <T>(ask: (signal: AbortSignal) => Promise<T>, context: T
       },
     )
   const answer = await inTime(answered, context, call)
-  return answer ?? { problem: { code: 'timeout', message: `nothing is known after ${context.answerWithinMs} ms` } }
+  return answer ?? { problem: { code: 'timeout', message: `no answer within ${context.answerWithinMs} ms` } }
 }
 
 export const whichCommand: McpTool = tool({
   name: 'which_command',
-  title: 'Is this program there?',
+  title: 'Look up a program',
   description: 'Reports whether a program exists and may run, and its path. Runs nothing. found: false is not an error.',
   use: 'check that a program exists and is allowed, without running it.',
   input: z.strictObject({
@@ -105,26 +108,26 @@ export const whichCommand: McpTool = tool({
     target: targetField('the name or ID of a mesh agent (default: this host)'),
   }),
   output: z.strictObject({
-    success: z.boolean().describe('it is there, and some arguments of it are allowed'),
+    success: z.boolean().describe('the program exists, and at least some arguments are allowed'),
     operation: z.string(),
     command: z.string(),
     args: z.array(z.string()),
     cwd: z.null(),
     duration_ms: z.number(),
-    found: z.boolean().nullable().describe('a run would start it; null: it is denied, or a target does not tell'),
-    path: z.string().nullable().describe('where it stands, as it would be started'),
-    real_path: z.string().nullable().describe('the file behind every link'),
+    found: z.boolean().nullable().describe('a run would start it; null if it is denied, or with a target'),
+    path: z.string().nullable().describe('path with which it would be started'),
+    real_path: z.string().nullable().describe('path after following all links'),
     symlink_followed: z.boolean().nullable(),
-    executable: z.boolean().nullable().describe('false: it stands there and may not be executed'),
-    searched: z.array(z.string()).nullable().describe('where a bare name was looked for, in this order'),
+    executable: z.boolean().nullable().describe('false if the file exists but may not be executed'),
+    searched: z.array(z.string()).nullable().describe('directories that were searched for a bare name, in this order'),
     allowed_arguments: z
       .enum(ALLOWED_ARGUMENTS)
       .nullable()
-      .describe('of this program, by the configuration of this host or the rules that a target tells'),
-    denial_reason: z.string().nullable().describe('no run of it is allowed'),
+      .describe('which arguments of this program are allowed, by the configuration of this host or the listed rules of the target'),
+    denial_reason: z.string().nullable().describe('reason why no run of it is allowed'),
     denial_detail: z.string().nullable(),
-    launch_error: zodOf(LAUNCH_ERROR).nullable().describe('what a run would fail with'),
-    target: z.string().nullable().describe('null: this host'),
+    launch_error: zodOf(LAUNCH_ERROR).nullable().describe('error with which a run would fail'),
+    target: z.string().nullable().describe('name of the target; null for this host'),
     detail: z.string().nullable(),
   }),
   annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: false },
@@ -143,23 +146,23 @@ export const whichCommand: McpTool = tool({
 
 export const checkHost: McpTool = tool({
   name: 'check_host',
-  title: 'Does it answer?',
+  title: 'Check a host',
   description: 'Reports whether this host or a mesh agent answers, and its roots and limits. Runs nothing.',
-  use: 'check that this host or a target answers.',
+  use: 'check whether this host or a target answers.',
   input: z.strictObject({ target: targetField('the name or ID of a mesh agent (default: this host)') }),
   output: z.strictObject({
     success: z.boolean(),
     operation: z.string(),
-    target: z.string().nullable().describe('null: this host'),
+    target: z.string().nullable().describe('name of the target; null for this host'),
     duration_ms: z.number(),
     reachable: z.boolean(),
-    problem: PROBLEM.describe('why it is not reached'),
-    version: z.string().nullable().describe('of this server; a target does not tell'),
-    agent_id: z.string().nullable().describe('of the target, as it has proven'),
-    machine_id: z.string().nullable().describe('of the target, as its connection has proven'),
-    trust: z.string().nullable().describe("what this host's daemon makes of the target"),
+    problem: PROBLEM.describe('why the target was not reached'),
+    version: z.string().nullable().describe('version of this server; null with a target'),
+    agent_id: z.string().nullable().describe('authenticated agent ID of the target'),
+    machine_id: z.string().nullable().describe('authenticated machine ID of the target'),
+    trust: z.string().nullable().describe("decision of this host's trust rules about the target"),
     capabilities: z.array(z.string()),
-    workspace_roots: z.array(z.string()).describe('directories that commands and files may be in; a target tells none'),
+    workspace_roots: z.array(z.string()).describe('allowed roots of commands and files; empty with a target'),
     limits: z.record(z.string(), z.int()),
   }),
   annotations: { readOnlyHint: true, destructiveHint: false, idempotentHint: true, openWorldHint: true },

@@ -15,7 +15,7 @@ const LOOKS = { readOnlyHint: true, destructiveHint: false, idempotentHint: true
 
 const RUN_ID = { run_id: z.string().min(1).max(80).describe('the run_id of a result') }
 
-const AS_BEGUN = 'a whole number of bytes (default: as of the tool that started the run)'
+const AS_BEGUN = 'a whole number of bytes (default: as in the tool that started the run)'
 
 /** Maximum characters of a command line in a list. */
 const MAX_SHOWN_COMMAND = 200
@@ -123,19 +123,19 @@ export const execList: McpTool = tool({
       z.strictObject({
         run_id: z.string(),
         operation: z.string(),
-        command_line: z.string().describe('cut where it is long'),
+        command_line: z.string().describe('command line, shortened if it is long'),
         target: z.string().nullable(),
         state: z.enum(TOOL_RUN_STATES),
-        waiting_before: z.int().nullable().describe('how many begin before it'),
+        waiting_before: z.int().nullable().describe('number of commands that start before it'),
         exit_code: z.int().nullable(),
         signal: z.string().nullable(),
         stdout_bytes: z.int(),
         stderr_bytes: z.int(),
         started_at: z.string().nullable(),
-        timeout_ms: z.int().nullable().describe('the time that counts; null: it has not begun, or its target does not say'),
+        timeout_ms: z.int().nullable().describe('timeout in force; null if it has not started, or the target does not report it'),
       }),
     ),
-    not_listed: z.int().describe('how many more there are'),
+    not_listed: z.int().describe('number of further runs'),
   }),
   annotations: LOOKS,
   call: async (_input, { runs }) => {

@@ -187,7 +187,7 @@ export const serveMcp = async (components: ServeMcpComponents, init: ServeMcpIni
     mcpServer({ ...context, events: (server) => events.offer(server, era === 'modern') }, offer)
   const handle = serveStdio(serve, {
     transport,
-    onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client came to nothing'),
+    onerror: (error) => log.debug({ error: errorText(error) }, 'a message of the client could not be handled'),
   })
   try {
     await Promise.race([transport.ended, aborted(signal)])

@@ -69,8 +69,8 @@ export const answerOnceDue = async (run: ToolRun, view: View, options: ToolWait)
 }
 
 const progressOf = (run: ToolRun, before: number | null): string => {
-  if (before !== null) return `waits for a place; ${before} ${before === 1 ? 'command is' : 'commands are'} before it`
-  if (run.state === 'waiting_for_approval') return 'waits for an approval: a human is asked whether it may begin'
+  if (before !== null) return `queued; ${before} ${before === 1 ? 'command is' : 'commands are'} before it`
+  if (run.state === 'waiting_for_approval') return 'waiting for the decision of an approver'
   const { stdout, stderr } = run.text
-  return `runs; ${stdout.kept.total + stderr.kept.total} bytes of output`
+  return `running; ${stdout.kept.total + stderr.kept.total} bytes of output`
 }

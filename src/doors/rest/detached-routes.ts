@@ -222,7 +222,7 @@ export const startDetached = async (
 const detachedSpec = ({ directory }: RestServices, body: RunRequest, hasLines: boolean): DetachedSpec => {
   const { detach, request_id } = body
   if (hasLines || body.stdin_b64 !== undefined || body.stdin_len !== undefined || body.stdin_sha256 !== undefined)
-    throw new AppError('bad_request', 'detach: a detached run reads no stdin')
+    throw new AppError('bad_request', 'detach: a detached run cannot have stdin')
   if (body.timeout_ms !== undefined) throw new AppError('bad_request', 'detach, timeout_ms: its time is detach.lifetime_ms')
   const { lifetime_ms = null, keep_bytes = null } = typeof detach === 'object' ? detach : {}
   return {
