@@ -9,19 +9,19 @@ import { agentName, hexId, optional, requestId } from './schemas.ts'
 export const incomingList = z.strictObject({})
 export const incomingCancel = z.strictObject({
   request_id: requestId,
-  agent_id: optional(hexId).describe('whose it is, where more than one agent has a run under that id'),
+  agent_id: optional(hexId).describe('requester of the run; needed if several agents have a run with this ID'),
 })
 
 export const tokenRotate = z.strictObject({ token: z.enum(ROTATED_TOKENS) })
 export const tokenRotated = z.strictObject({
   ok: z.literal(true),
   token: z.enum(ROTATED_TOKENS),
-  file: z.string().describe('where the new one is'),
+  file: z.string().describe('file with the new secret'),
 })
 
 export const aclSign = z.strictObject({
-  acl_version: z.int().min(1).describe('hosts refuse a number below the last one that they accepted'),
-  acl_sha256: hexId.describe('of the text below the header of the bundle'),
+  acl_version: z.int().min(1).describe('version of the ACL; hosts refuse a version below the last one that they accepted'),
+  acl_sha256: hexId.describe('SHA-256 of the text after the header of the bundle'),
 })
 export const aclSigned = z.strictObject({
   ok: z.literal(true),
@@ -52,7 +52,7 @@ export const contactAnswer = z.strictObject({ ok, contact: contactRecord })
 export const revokeAnswer = z.strictObject({
   ok,
   agent_id: hexId,
-  machine_id: hexId.nullable().describe('null: on every machine'),
+  machine_id: hexId.nullable().describe('revoked machine; null if the agent is revoked on every machine'),
 })
 
 export const contactsAnswer = zodOf(CONTACTS).meta({ id: 'Contacts' })
@@ -109,25 +109,25 @@ export const execDiagnosticsAnswer = z
         request_id: requestId,
         argv_summary: z.string(),
         bytes_at_warn: z.int().nullable(),
-        processes: z.int().optional().describe('processes that descendants_ended counted'),
+        processes: z.int().optional().describe('with descendants_ended: number of ended processes'),
       }),
     ),
     acl_summary: z.strictObject({
       loaded_from: z.string(),
       loaded_at: dateTime.nullable(),
       sha256: hexId.nullable(),
-      signature: z.strictObject({ version: z.int(), signer: hexId }).nullable().describe('null: the ACL is not signed'),
+      signature: z.strictObject({ version: z.int(), signer: hexId }).nullable().describe('signature of the ACL; null if it is not signed'),
       allow_entry_count: z.int(),
       command_entry_count: z.int(),
-      disabled_reason: z.string().nullable().describe('null: exec is enabled'),
+      disabled_reason: z.string().nullable().describe('why exec is disabled; null if it is enabled'),
     }),
     journal: journalPlace.nullable(),
     outgoing_journal: journalPlace,
-    draining: z.boolean().describe('new runs are denied, because the daemon restarts when the others have ended'),
+    draining: z.boolean().describe('the daemon denies new runs, and restarts when the current ones have ended'),
     desk: z
       .strictObject({ waiting: z.int(), windows: z.int(), outcomes: counters })
       .nullable()
-      .describe('null: this daemon hosts no approval service'),
+      .describe('state of the approval service; null if this daemon has none'),
     requester: counters,
   })
   .meta({ id: 'ExecDiagnostics' })
@@ -188,7 +188,7 @@ export const meshDiagnosticsAnswer = z
           refused: counters,
         })
         .nullable()
-        .describe('null: this daemon is no relay'),
+        .describe('relayed connections of others; null if this daemon is not a relay'),
     }),
     wanted: z.array(z.strictObject({ machine_id: hexId, connected: z.boolean(), failures: z.int(), last_error: z.string().nullable() })),
     penalties: z.array(z.strictObject({ source: z.string(), refused: z.boolean(), offence: z.string(), secs: z.int() })),
@@ -204,10 +204,10 @@ export const meshDiagnosticsAnswer = z
 
 export const health = z
   .strictObject({
-    ok: z.boolean().describe('false while it drains'),
+    ok: z.boolean().describe('false if the daemon does not work or is draining'),
     version: z.string(),
-    agent: z.string().describe('the first characters of its id'),
-    draining: z.boolean().describe('it accepts no new run, because it restarts when the others have ended'),
+    agent: z.string().describe('first characters of the agent ID'),
+    draining: z.boolean().describe('the daemon accepts no new runs, and restarts when the current ones have ended'),
     uptime_secs: z.int(),
     mesh: z.strictObject({ listening: z.boolean(), linked_peers: z.int() }),
     exec: z.strictObject({ status: z.string(), journal_writable: z.boolean().nullable() }),

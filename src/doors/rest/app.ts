@@ -48,8 +48,8 @@ const HANGS_UP = new Set<string>(['unauthorized', 'forbidden_host', 'shutting_do
  */
 export const answerError = ({ executor, log }: Pick<RestServices, 'executor' | 'log'>, thrown: unknown, reply: FastifyReply): object => {
   const error = toAppError(thrown as FastifyError, reply.request.routeOptions)
-  if (thrown === reply.request.raw.errored) log.debug({ err: errorText(thrown) }, 'a caller went away before its request was whole')
-  else if (error.code === 'internal') log.error({ err: errorText(error.cause ?? error) }, 'a request failed inside')
+  if (thrown === reply.request.raw.errored) log.debug({ err: errorText(thrown) }, 'a client disconnected before its request was complete')
+  else if (error.code === 'internal') log.error({ err: errorText(error.cause ?? error) }, 'internal error during a request')
   const refusal = httpRefusalOf(reply.request.raw, error)
   if (refusal !== null) executor.httpRefused(refusal)
   if (HANGS_UP.has(error.code) || !reply.request.raw.complete) reply.header('connection', 'close')
@@ -75,7 +75,7 @@ interface Bodies {
 
 /** Fastify must not load its compilers of JSON Schema: zod checks requests, answers are not checked, and the bundle does not contain them. */
 const noCompiler = (): never => {
-  throw new AppError('internal', 'nothing here compiles JSON Schema')
+  throw new AppError('internal', 'the REST server does not compile JSON Schema')
 }
 
 /** How each route answers. */
@@ -170,7 +170,7 @@ const refusePipelined = (request: IncomingMessage, response: ServerResponse): vo
   if (response.socket !== null) return
   // An unread body would also hide the disconnect from the previous request.
   request.resume()
-  throw new AppError('bad_request', 'a request came before the one before it on this connection was answered')
+  throw new AppError('bad_request', 'the previous request on this connection is not answered yet')
 }
 
 const addChecks = (app: FastifyInstance, init: RestAppInit, tokens: ClientTokens, definitions: Record<string, Definition>): void => {

@@ -223,7 +223,7 @@ const detachedSpec = ({ directory }: RestServices, body: RunRequest, hasLines: b
   const { detach, request_id } = body
   if (hasLines || body.stdin_b64 !== undefined || body.stdin_len !== undefined || body.stdin_sha256 !== undefined)
     throw new AppError('bad_request', 'detach: a detached run cannot have stdin')
-  if (body.timeout_ms !== undefined) throw new AppError('bad_request', 'detach, timeout_ms: its time is detach.lifetime_ms')
+  if (body.timeout_ms !== undefined) throw new AppError('bad_request', 'detach, timeout_ms: use detach.lifetime_ms for a detached run')
   const { lifetime_ms = null, keep_bytes = null } = typeof detach === 'object' ? detach : {}
   return {
     agent_id: targetOf(directory, body),

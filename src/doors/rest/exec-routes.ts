@@ -93,7 +93,7 @@ const cancel = async (
   { body: { request_id, fanout_id }, rawBody, proof }: RestRequest<CancelRequest>,
 ): Promise<object> => {
   if ((request_id === undefined) === (fanout_id === undefined))
-    throw new AppError('bad_request', 'request_id, fanout_id: name what to cancel with exactly one of the two')
+    throw new AppError('bad_request', 'request_id, fanout_id: give exactly one of the two')
   if (proof !== '') await executor.operate('exec_cancel', rawBody, proof)
   if (request_id !== undefined) runner.cancel(request_id)
   if (fanout_id !== undefined) fanouts.cancel(fanout_id)
@@ -143,12 +143,12 @@ export const proofOf = ({ executor }: RestServices, { proof, rawBody }: RestRequ
   if (proof === '')
     throw new AppError(
       'operator_proof_required',
-      'this daemon asks others for operators only (require_operator_proof): use the x0x command, which proves it with operator.key',
+      'this daemon sends requests for its operators only (require_operator_proof): use the x0x command, which signs with operator.key',
     )
   if (rawBody.length > MAX_PROVEN_REQUEST)
     throw new AppError(
       'too_large',
-      `what an operator proves has at most ${MAX_PROVEN_REQUEST} bytes; let stdin of a run follow in lines of its own`,
+      `a request with an operator proof has at most ${MAX_PROVEN_REQUEST} bytes; send stdin of a run in separate lines`,
     )
   return { proven: rawBody, proof }
 }

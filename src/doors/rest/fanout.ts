@@ -40,7 +40,7 @@ const requestIdsOf = ({ request_ids = {} }: FanoutRequest, hosts: readonly Fanou
   const known = new Set(hosts.map(({ agent_id }) => agent_id))
   const foreign = [...ids.keys()].find((agent) => !known.has(agent))
   if (foreign !== undefined) throw new AppError('bad_request', `request_ids: ${foreign} is not among the hosts`)
-  if (new Set(ids.values()).size < ids.size) throw new AppError('bad_request', 'request_ids: each run needs an id of its own')
+  if (new Set(ids.values()).size < ids.size) throw new AppError('bad_request', 'request_ids: each run needs a different ID')
   return ids
 }
 

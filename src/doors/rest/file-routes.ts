@@ -37,7 +37,7 @@ export const fileRoutes = (services: RestServices) =>
       params: filesParams,
       query: filesQuery,
       response: filesAnswer,
-      streams: { 'application/octet-stream': z.string().describe('the bytes of the file') },
+      streams: { 'application/octet-stream': z.string().describe('content of the file') },
       checkRoom: () => services.runner.checkRoom(),
       handle: async (request, reply) => answerFile(services, request, reply),
     }),
@@ -75,7 +75,7 @@ export const fileRoutes = (services: RestServices) =>
 /** A proof of an operator covers one run, and a copy has many. */
 const checkProof = ({ executor }: Pick<RestServices, 'executor'>): void => {
   if (executor.snapshot.require_operator_proof)
-    throw new AppError('operator_proof_required', 'this daemon has require_operator_proof, which copies of files do not support', {
+    throw new AppError('operator_proof_required', 'file copies are not possible, because this daemon sets require_operator_proof', {
       data: { next: '' },
     })
 }
@@ -158,7 +158,7 @@ const partOf = (reply: FastifyReply, { size }: FileStatusJson, header: string | 
   const range = rangeOf(header, size)
   if (range === null || range.offset < size) return range
   reply.header('content-range', `bytes */${size}`)
-  throw new AppError('bad_range', `the range begins at ${range.offset}, and the file has ${size} bytes`, { data: { size } })
+  throw new AppError('bad_range', `the range begins at ${range.offset}, but the file has ${size} bytes`, { data: { size } })
 }
 
 /** Sets status and headers. `part` is null for the whole file. */

@@ -19,7 +19,7 @@ const uploadId = z
 const fileVersion = z
   .string()
   .regex(/^[0-9a-f.-]{1,128}$/)
-  .describe('the version of a file, as its status has it')
+  .describe('the version of a file, from its status')
 const fileMode = z
   .string()
   .regex(/^[0-7]{4}$/)
@@ -38,7 +38,7 @@ export const filesQuery = z.strictObject({
   recursive: flag.optional().describe('list the directories below it too'),
   digest: flag.optional().describe('return the SHA-256 of the file'),
   version: fileVersion.optional().describe('fail if the file has another version'),
-  upload: uploadId.optional().describe('return how much of this upload the agent has'),
+  upload: uploadId.optional().describe('return how many bytes of this upload the agent has'),
 })
 export type FilesQuery = z.infer<typeof filesQuery>
 
@@ -46,20 +46,20 @@ export const fileWriteQuery = z.strictObject({
   path: filePath,
   mode: fileMode.optional(),
   mtime_ms: wholeNumber.optional().describe('time of the last change, in milliseconds since 1970'),
-  upload: uploadId.optional().describe('names the upload, so that it can continue later; default: a random one'),
+  upload: uploadId.optional().describe('ID of the upload, needed to continue it later; default: a random ID'),
   offset: wholeNumber.optional().describe('bytes of this upload that the agent has; the body is the rest; default 0'),
   sha256: hexId.optional().describe('SHA-256 of the whole file; required with an offset'),
   expect: z
     .union([z.literal('absent'), fileVersion])
     .optional()
-    .describe('fail unless the file does not exist (absent), or has this version; default: anything'),
-  parents: flag.optional().describe('make missing directories, if the ACL of the agent allows it; default true'),
+    .describe('fail unless the file does not exist (absent), or has this version; default: no condition'),
+  parents: flag.optional().describe('create missing directories, if the ACL of the agent allows it; default true'),
 })
 export type FileWriteQuery = z.infer<typeof fileWriteQuery>
 
 export const fileAppendQuery = z.strictObject({
   path: filePath,
-  mtime: z.string().regex(MTIME).describe('the modification time that the file must have, as its status has it'),
+  mtime: z.string().regex(MTIME).describe('the modification time that the file must have, from its status'),
 })
 export type FileAppendQuery = z.infer<typeof fileAppendQuery>
 

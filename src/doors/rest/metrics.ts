@@ -70,7 +70,7 @@ export const NETWORK_METRICS: readonly Metric<NetworkFacts>[] = [
   ),
   gauge(
     'x0x_mesh_relay_places',
-    'Relays that lead to this daemon',
+    'Relays through which this daemon can be reached',
     ({ mesh }) => mesh.reach.relays.filter(({ reserved_until: until }) => until !== null).length,
   ),
   gauge('x0x_mesh_carried_connections', 'Connections relayed for others', ({ mesh }) => mesh.reach.carrying?.carried.length ?? 0),

@@ -68,14 +68,17 @@ const operationOf = (row: Route, definition: Definition, components: Components)
       },
     }),
     responses: {
-      200: { description: 'As asked.', content: components.content(answers, 'output') },
+      200: { description: 'Success.', content: components.content(answers, 'output') },
       ...(unavailable && {
         503: {
-          description: 'It does not work.',
+          description: 'The daemon does not work.',
           content: components.content([['application/json', z.union([unavailable, failure])]], 'output'),
         },
       }),
-      default: { description: 'An error of the table.', content: components.content([['application/json', failure]], 'output') },
+      default: {
+        description: 'An error. Its code is in the field error.',
+        content: components.content([['application/json', failure]], 'output'),
+      },
     },
   }
 }
@@ -103,8 +106,8 @@ export const openapi = (init: { version: string }, definitions: Readonly<Record<
     ],
     components: {
       securitySchemes: {
-        token: { type: 'http', scheme: 'bearer', description: "The content of the data directory's file api-token." },
-        proof: { type: 'apiKey', in: 'header', name: OPERATOR_PROOF_HEADER, description: "An operator's proof over the body." },
+        token: { type: 'http', scheme: 'bearer', description: 'The content of the file api-token in the data directory.' },
+        proof: { type: 'apiKey', in: 'header', name: OPERATOR_PROOF_HEADER, description: 'Operator proof of the body.' },
       },
       schemas: components.schemas,
     },

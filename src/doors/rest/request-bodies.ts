@@ -47,7 +47,7 @@ export class RequestBodyBudget {
       if (this.#held + bytes > MAX_HELD_BODIES)
         throw new AppError(
           'rate_limited',
-          `bodies of more than ${MAX_HELD_BODIES} bytes are being held for callers; announce stdin_len and stdin_sha256 to stream it, or try later`,
+          `pending request bodies would exceed ${MAX_HELD_BODIES} bytes; send stdin_len and stdin_sha256 first to stream stdin, or try later`,
         )
       if (response.closed) return
       own += bytes

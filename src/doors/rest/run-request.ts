@@ -134,16 +134,19 @@ const wholeStdin = async (body: RunRequest): Promise<StdinSource | null> => {
 
 const streamedStdin = async (body: RunRequest, streamed: StreamedBody): Promise<StdinSource> => {
   const { stdin_b64, stdin_len, stdin_sha256 } = body
-  if (stdin_b64 !== undefined) throw new AppError('bad_request', 'stdin_b64: in a streamed body, stdin follows in lines of its own')
+  if (stdin_b64 !== undefined) throw new AppError('bad_request', 'stdin_b64: in a streamed body, send stdin in separate lines')
   if (stdin_len !== undefined && stdin_sha256 !== undefined) {
     const count = stdinPieces(stdin_len)
     if (stdin_sha256.length !== count)
-      throw new AppError('bad_request', `stdin_sha256: ${stdin_len} bytes have ${count} hashes, one for each MiB or part of one`)
+      throw new AppError('bad_request', `stdin_sha256: expected ${count} hashes for ${stdin_len} bytes, one for each MiB or part of one`)
     streamed.passOn()
     return { len: stdin_len, pieces: stdin_sha256.map(fromHex), chunks: streamed.stdin() }
   }
   if (stdin_len !== undefined || stdin_sha256 !== undefined) {
-    throw new AppError('bad_request', 'stdin_len, stdin_sha256: give both, or neither; without them, x0xd first reads stdin to its end')
+    throw new AppError(
+      'bad_request',
+      'stdin_len, stdin_sha256: give both, or neither; without them, x0xd reads all of stdin before the run starts',
+    )
   }
   return spool(streamed.stdin())
 }
@@ -154,7 +157,7 @@ const spool = async (chunks: AsyncIterable<Uint8Array>): Promise<StdinSource> =>
   const hashes = new PieceHashes()
   for await (const chunk of chunks) {
     if (kept.length + chunk.length > MAX_STDIN_SPOOL) {
-      throw new AppError('too_large', `stdin is longer than ${MAX_STDIN_SPOOL} bytes; announce stdin_len and stdin_sha256 to stream it`)
+      throw new AppError('too_large', `stdin is longer than ${MAX_STDIN_SPOOL} bytes; send stdin_len and stdin_sha256 first to stream it`)
     }
     kept.add(chunk)
     hashes.update(chunk)

@@ -152,8 +152,8 @@ export const closeSignal = (reply: FastifyReply): AbortSignal => {
   const controller = new AbortController()
   const raw: ServerResponse = reply.raw
   raw.once('close', () => {
-    if (!raw.writableFinished) controller.abort(new AppError('conflict', 'the caller closed the request'))
+    if (!raw.writableFinished) controller.abort(new AppError('conflict', 'the client disconnected'))
   })
-  if (raw.destroyed) controller.abort(new AppError('conflict', 'the caller closed the request'))
+  if (raw.destroyed) controller.abort(new AppError('conflict', 'the client disconnected'))
   return controller.signal
 }

@@ -45,7 +45,7 @@ const target = { agent_id: optional(hexId), agent: optional(agentName) }
 /** Absent fields take the value in the target's ACL. */
 const detach = z.strictObject({
   lifetime_ms: optional(z.int().min(1)).describe('maximum duration of the run'),
-  keep_bytes: optional(z.int().min(1)).describe('maximum bytes of stored output; more is counted and dropped'),
+  keep_bytes: optional(z.int().min(1)).describe('maximum bytes of stored output; further bytes are counted and dropped'),
 })
 
 export const runRequest = z
@@ -55,7 +55,7 @@ export const runRequest = z
     stdin_b64: optional(base64),
     stdin_len: optional(z.int().min(0).max(MAX_STDIN_BYTES).describe('with a streamed body: total bytes of stdin')),
     stdin_sha256: optional(z.array(hexId).min(1).max(MAX_STDIN_PIECES)).describe(
-      'with a streamed body: SHA-256 of each MiB of stdin, as hex; the last, or only, piece may be shorter',
+      'with a streamed body: SHA-256 of each MiB of stdin, as hex; the last piece may be shorter',
     ),
     timeout_ms: optional(z.int().min(1)),
     cwd: optional(z.string().max(MAX_TEXT)),
@@ -80,7 +80,7 @@ export const eventsQuery = z.strictObject({
   since: z
     .string()
     .regex(/^([0-9a-f]{12}\.)?[0-9]{1,15}$/)
-    .describe('an event number, or the `next` or ID of an earlier answer: only later events')
+    .describe('an event number, or the `next` or ID of an earlier answer; returns only later events')
     .optional(),
 })
 
@@ -88,7 +88,7 @@ export const outputQuery = z.strictObject({ request_id: requestId })
 /** Exactly one of the two. */
 export const cancelRequest = z.strictObject({
   request_id: optional(requestId),
-  fanout_id: optional(requestId).describe('all hosts of this fan-out: running commands are cancelled and no more start'),
+  fanout_id: optional(requestId).describe('cancels all hosts of this fan-out: running commands end, and no more start'),
 })
 export type CancelRequest = z.infer<typeof cancelRequest>
 export const connectRequest = z.strictObject(target)
@@ -108,7 +108,7 @@ const contact = agentName
 export const cardImport = z.strictObject({
   card: z.string(),
   name: optional(z.string().min(1).max(MAX_NAME)),
-  rename: optional(z.boolean().describe('rename an existing contact; without it a second name is a conflict')),
+  rename: optional(z.boolean().describe('rename an existing contact; otherwise a different name is a conflict')),
   trust_level: optional(z.enum(TRUST_LEVELS)),
 })
 export const contactMeet = z.strictObject({
@@ -120,7 +120,7 @@ export const contactMeet = z.strictObject({
 export const contactTrust = z.strictObject({ contact, level: z.enum(TRUST_LEVELS) })
 export const contactPin = z.strictObject({ contact, machine_id: hexId })
 export const contactRemove = z.strictObject({ contact })
-export const identityRevoke = z.strictObject({ machine_id: hexId.nullable().describe('null = the agent key itself') })
+export const identityRevoke = z.strictObject({ machine_id: hexId.nullable().describe('machine to revoke; null for the agent key itself') })
 
 const jsonValue = z.json().meta({ id: 'JsonValue' })
 
@@ -134,9 +134,9 @@ const errorData = z
     candidates: z
       .array(z.strictObject({ agent_id: hexId, name: z.string().nullable() }))
       .optional()
-      .describe('agents that the name could mean'),
+      .describe('agents that match the name'),
     denial_reason: z.enum(DENIAL_REASONS).nullable().optional(),
-    may_run: z.boolean().optional().describe('true: the command may have begun'),
+    may_run: z.boolean().optional().describe('true if the command may have started'),
   })
   .catchall(jsonValue)
   .meta({ id: 'ErrorData' })
@@ -180,7 +180,7 @@ const lifecycle = zodOf({
   ...LIFECYCLE_FIELDS,
   type: oneOf(LIFECYCLE_TYPES),
   ts: time,
-  owner: text.says('this agent, which asked'),
+  owner: text.says('this agent, which requested the run'),
   session: orNull(text),
   run_id: fields.requestId,
   node: fields.hexId,
@@ -189,7 +189,9 @@ const lifecycle = zodOf({
 }).meta({ id: 'LifecycleEvent' })
 
 /** `through` null: the client's number is not of this log, or the daemon was restarted. */
-const gap = z.strictObject({ through: z.int().nullable().describe('events up to this one are not kept any more') })
+const gap = z.strictObject({
+  through: z.int().nullable().describe('events up to this one are no longer stored; null if since is not known, such as after a restart'),
+})
 
 export const eventsItem = z.union([lifecycle, gap.extend({ type: z.literal('gap') })])
 
@@ -198,8 +200,8 @@ export const events = z
     ok: z.literal(true),
     events: z.array(lifecycle),
     gap: gap.nullable(),
-    next: z.string().describe('what to give as since the next time'),
-    more: z.boolean().describe('there are more already'),
+    next: z.string().describe('value of since for the next call'),
+    more: z.boolean().describe('more events are available now'),
   })
   .meta({ id: 'LifecycleEvents' })
 
@@ -214,7 +216,7 @@ export const runOutput = z
     tail: z
       .string()
       .nullable()
-      .describe('The end of both streams as they came, at most 20,000 characters; null: it has not begun. A foreign text.'),
+      .describe('end of both streams in order of arrival, at most 20,000 characters (untrusted text); null if the run has not started'),
     tail_truncated: z.boolean(),
   })
   .meta({ id: 'RunOutput' })
@@ -258,7 +260,7 @@ export const runs = z.strictObject({ ok: z.literal(true), runs: z.array(detached
 export const oneRun = zodOf({ ok: yes, ...SHOWN_RUN })
 export const waitedRuns = z.strictObject({
   ok: z.literal(true),
-  runs: z.array(zodOf({ ...SHOWN_RUN, ...WAITED })).describe('in the order in which they were named'),
+  runs: z.array(zodOf({ ...SHOWN_RUN, ...WAITED })).describe('in the order of request_ids'),
 })
 
 export const attachedOutput = zodOf(ATTACHED_OUTPUT).meta({ id: 'AttachedOutput' })
@@ -271,9 +273,9 @@ export const rawAttachedEvent = eventOf(RAW_ATTACHED_EVENTS).meta({ id: 'RawAtta
 export const enrolCreate = z.strictObject({
   salt: hexId.describe('random; the secret of the key is derived from it and operator.key'),
   operator_name: z.string().min(1).max(MAX_NAME).describe('name of this agent for the hosts'),
-  uses: z.int().min(1).max(MAX_ENROL_USES).describe('hosts that it admits'),
+  uses: z.int().min(1).max(MAX_ENROL_USES).describe('maximum number of hosts that can use the key'),
   expires_in_ms: z.int().min(MIN_ENROL_MS).max(MAX_ENROL_MS),
-  names: optional(z.string().max(MAX_ENROL_NAMES)).describe('node set of the names of hosts, such as web[1-50]; default: their own names'),
+  names: optional(z.string().max(MAX_ENROL_NAMES)).describe('node set of the names for hosts, such as web[1-50]; default: their own names'),
   labels: optional(z.record(z.string(), z.string())).describe('labels of the hosts'),
   acl: optional(z.string().max(MAX_ENROL_ACL)).describe('ACL entries for the hosts, with agent and machine of this daemon'),
 })
@@ -282,7 +284,7 @@ export const enrolRevoke = z.strictObject({
   id: z
     .string()
     .regex(/^[0-9a-f]{4,16}$/)
-    .describe('ID of the key, or its unique beginning'),
+    .describe('ID of the key, or a unique prefix'),
 })
 
 /** The executor checks the labels themselves. */
@@ -294,7 +296,7 @@ export const contactLabel = z.strictObject({
 export const hostTerm = z
   .string()
   .max(MAX_HOST_WORDS)
-  .describe('a name, an id, a node set such as web[1-20,30], @group, key=value, or several separated by commas; ! before one excludes it')
+  .describe('a name, an ID, a node set such as web[1-20,30], @group, key=value, or several separated by commas; ! before one excludes it')
 
 /** `?expr=a&expr=b`. A single value is not a list. */
 export const selectQuery = z.strictObject({
@@ -314,12 +316,12 @@ export const fanoutRequest = z
     timeout_ms: optional(z.int().min(1)).describe('timeout of the command, for each host'),
     clamp,
     cwd: optional(z.string().max(MAX_TEXT)),
-    parallel: optional(z.int().min(1).max(MAX_FANOUT_PARALLEL)).describe('hosts at once'),
+    parallel: optional(z.int().min(1).max(MAX_FANOUT_PARALLEL)).describe('maximum number of hosts at once'),
     canary: optional(z.int().min(0)).describe('number of first hosts that must all end with code 0 before the others start'),
     max_failures: optional(
       z.union([z.int().min(1), z.string().regex(PERCENTAGE)]).describe('a whole number of at least 1, or a part of the hosts such as "5%"'),
     ).describe('after that many hosts without code 0 no more start'),
-    deadline_ms: optional(z.int().min(1)).describe('for all hosts: then no more start and running commands are cancelled'),
+    deadline_ms: optional(z.int().min(1)).describe('time limit for all hosts; then no more start, and running commands are cancelled'),
     session: optional(sessionName),
     fanout_id: optional(requestId),
     request_ids: optional(z.record(hexId, requestId)).describe('request IDs of some hosts, by agent ID'),

@@ -28,24 +28,24 @@ export class RestServer implements Startable {
   }
 
   get port(): number {
-    if (this.#port === null) throw new AppError('internal', 'the REST door does not listen')
+    if (this.#port === null) throw new AppError('internal', 'the REST server is not listening')
     return this.#port
   }
 
   /** Throws `bad_config` (host, token, path), `conflict` (port or socket in use), `loose_permissions` (other users could reach the socket). */
   async start(): Promise<void> {
     const { host = '127.0.0.1', port, socket } = this.#init
-    if (!LOOPBACK.has(host)) throw new AppError('bad_config', `the REST door listens on loopback alone, not on ${host}`)
+    if (!LOOPBACK.has(host)) throw new AppError('bad_config', `the REST server listens on loopback addresses only, not on ${host}`)
     const listenerOf = (request: IncomingMessage): Listener =>
       this.#unixRequests.has(request) ? { kind: 'unix' } : { kind: 'tcp', port: this.port }
     const app = await buildApp(this.#services, { ...this.#init, listenerOf, stopping: this.#stopping.signal })
     this.#app = app
     const address = 'path' in socket ? ({ kind: 'unix', path: socket.path } as const) : socket
-    await this.#listen(address, `${'path' in socket ? socket.path : 'the socket'} is in use by another`, (request, response) => {
+    await this.#listen(address, `${'path' in socket ? socket.path : 'the socket'} is in use by another program`, (request, response) => {
       this.#unixRequests.add(request)
       app.routing(request, response)
     })
-    const inUse = `the API cannot listen on ${host}:${port}: the port is in use by another; choose one with --api-port (0 = any free one) or stop what holds it`
+    const inUse = `the API cannot listen on ${host}:${port}: the port is in use by another program; choose another port with --api-port (0 = any free port) or stop that program`
     const tcp = await this.#listen({ kind: 'tcp', host, port }, inUse, (request, response) => app.routing(request, response))
     this.#port = addressOf(tcp).port
   }
@@ -81,7 +81,7 @@ export class RestServer implements Startable {
       answer(request, response)
     })
     await listenAt(server, where, inUse)
-    server.on('error', (error) => this.#services.log.error({ err: errorText(error) }, 'a listener of the REST door failed'))
+    server.on('error', (error) => this.#services.log.error({ err: errorText(error) }, 'a listener of the REST server failed'))
     this.#servers.push(server)
     return server
   }

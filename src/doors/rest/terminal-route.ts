@@ -35,7 +35,11 @@ export const terminalRequest = z
     terminal: z.strictObject({
       columns: side,
       rows: side,
-      term: z.string().max(MAX_TERM_NAME).refine(isTermName, 'not the name of a terminal type').describe('the variable TERM on the target'),
+      term: z
+        .string()
+        .max(MAX_TERM_NAME)
+        .refine(isTermName, 'not a valid terminal type')
+        .describe('value of the variable TERM on the target'),
     }),
   })
   .meta({ id: 'TerminalRequest' })
@@ -73,7 +77,10 @@ const runOnTerminal = async (services: RestServices, request: RestRequest<Termin
   const signal = closeSignal(reply)
   const { body, streamed } = request
   if (streamed === null)
-    throw new AppError('bad_request', 'the body needs the type application/x-ndjson: the request, then a line for each input')
+    throw new AppError(
+      'bad_request',
+      'Content-Type: expected application/x-ndjson, with the request in the first line and one input in each further line',
+    )
   const proof = proofOf(services, request)
   const { request_id = newRequestId(), argv } = body
   streamed.passOn()

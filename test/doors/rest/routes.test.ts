@@ -223,7 +223,7 @@ test('a body with unknown or invalid fields is refused, and the answer names the
     ['/agent/revoke', {}, /^machine_id: missing; expected 64 lower-case hex characters, or null$/],
     ['/agent/revoke', { machine_id: 5 }, /^machine_id: expected 64 lower-case hex characters, or null, not 5$/],
     ['/agent/card/import', { card: null }, /^card: expected a string, not null$/],
-    ['/exec/cancel', {}, /^request_id, fanout_id: name what to cancel with exactly one of the two$/],
+    ['/exec/cancel', {}, /^request_id, fanout_id: give exactly one of the two$/],
     ['/exec/cancel', Object.fromEntries([...'abcdefg'].map((key) => [key.repeat(70), 1])), /a{64}…: unknown key; .*; 2 more$/],
     ['/exec/run', { agent: 'bob' }, /^argv: missing; expected a list of strings$/],
     ['/exec/run', { agent: 'bob', argv: 'id' }, /^argv: expected a list of strings, not "id"$/],

@@ -130,6 +130,6 @@ test('a client that disconnects during its request causes no server error', asyn
     await promise
     request.destroy()
     const { level, msg } = JSON.parse(await said.promise) as { level: string; msg: string }
-    assert.deepEqual([type, level, msg], [type, 'debug', 'a caller went away before its request was whole'])
+    assert.deepEqual([type, level, msg], [type, 'debug', 'a client disconnected before its request was complete'])
   }
 })

@@ -83,7 +83,7 @@ const FAILURES: readonly [what: string, make: Make, flags: () => string[], statu
     () => ['--api-port', String(port)],
     1,
     () =>
-      `the API cannot listen on 127.0.0.1:${port}: the port is in use by another; choose one with --api-port (0 = any free one) or stop what holds it`,
+      `the API cannot listen on 127.0.0.1:${port}: the port is in use by another program; choose another port with --api-port (0 = any free port) or stop that program`,
   ],
   [
     'a port of the mesh that is in use',
