@@ -189,7 +189,9 @@ const USE: readonly Requirement[] = [
       for (const pty_id of ['t_nobody', theirs.pty_id, log.id, log.id.replace('p_', 't_')]) await isUnknown(session, pty_id)
       assert.deepEqual(
         await peer.home.refusalsOf(session.id),
-        ['pty.input', 'pty.resize', 'pty.close'].map((method) => `${method} unknown_process: ${theirs.pty_id} is not of this session`),
+        ['pty.input', 'pty.resize', 'pty.close'].map(
+          (method) => `${method} unknown_process: ${theirs.pty_id} does not belong to this session`,
+        ),
       )
       assert.equal((await other.wait(theirs.log, { timeout_ms: 0 }))['status'], 'running')
     },

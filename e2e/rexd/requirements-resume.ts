@@ -92,7 +92,7 @@ const RESUME: readonly Requirement[] = [
         { session_id: 's_AAAAAAAAAAAAAAAAAAAAAA', resume_token },
       ])
         await next.failure(-32001, 'session.resume', params)
-      const attempt = `session.resume unknown_session: by a caller over ${peer.name} whose session it is not`
+      const attempt = `session.resume unknown_session: by a client over ${peer.name} that does not own the session`
       assert.deepEqual(await peer.home.refusalsOf(session.id), [attempt, attempt, attempt])
       // A cursor in the future is refused too. The original client keeps its session.
       await next.failure(-32602, 'session.resume', { session_id: session.id, resume_token, cursor: 1 })

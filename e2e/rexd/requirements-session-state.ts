@@ -92,7 +92,7 @@ export const SESSION_STATE_REQUIREMENTS: readonly Requirement[] = [
         assert.equal((await other.failure(-32005, method, { process_id: log.id, ...params })).data['process_id'], log.id)
       assert.deepEqual(
         await peer.home.refusalsOf(other.id),
-        ['exec.wait', 'exec.kill', 'exec.input'].map((method) => `${method} unknown_process: ${log.id} is not of this session`),
+        ['exec.wait', 'exec.kill', 'exec.input'].map((method) => `${method} unknown_process: ${log.id} does not belong to this session`),
       )
       assert.deepEqual((await other.call('session.info'))['processes'], [])
       await other.failure(-32002, 'fs.list', { path: one.dir })

@@ -46,15 +46,15 @@ export const checkHost = (
   const [host, ...more] = request.headersDistinct['host'] ?? []
   const named = more.length === 0 && request.url?.startsWith('/') === true && hosts.includes(host?.toLowerCase() ?? '')
   if (!named) {
-    const listed = allowed === null ? '' : ', or list the name in server.allowed_hosts'
+    const listed = allowed === null ? '' : ', or add the name to server.allowed_hosts'
     throw foreign('the Host header is not a name of this listener', `send Host: ${own[0]}${listed}`)
   }
   const { origin } = request.headers
   if (origin === undefined) return
   const isOwn = listener.kind === 'tcp' && hosts.some((name) => origin === `http://${name}`)
   if (isOwn || others.origins.some((one) => one.toLowerCase() === origin.toLowerCase())) return
-  const page = allowed === null ? 'the page that may ask is that of x0x ui' : 'list a page that may ask in server.allowed_origins'
-  throw foreign('requests of other origins are refused', `a program sends no Origin header: leave it out; ${page}`)
+  const page = allowed === null ? 'only the page of x0x ui may send requests' : 'to allow a page, add its origin to server.allowed_origins'
+  throw foreign('requests from other origins are refused', `programs: do not send an Origin header; ${page}`)
 }
 
 /** A refused request for the audit log. The sender chose its texts, so they are short and ASCII. */
@@ -149,13 +149,13 @@ const makeTlsServer = (tls: NonNullable<Tls>, options: object): Server => {
 
 /** New handshakes use these certificates. Open connections are unchanged. Throws `bad_config` and keeps the previous certificates. */
 export const renewCertificates = (server: Server, tls: NonNullable<Tls>): void => {
-  if (!(server instanceof https().Server)) throw new AppError('internal', 'this door has no certificates')
+  if (!(server instanceof https().Server)) throw new AppError('internal', 'this server does not use TLS')
   withCertificates(() => server.setSecureContext(contextOf(tls)))
 }
 
 export const addressOf = (server: Server): AddressInfo => {
   const address = server.address()
-  if (typeof address !== 'object' || address === null) throw new AppError('internal', 'the door does not listen')
+  if (typeof address !== 'object' || address === null) throw new AppError('internal', 'the server is not listening')
   return address
 }
 

@@ -93,9 +93,9 @@ const unknownKeys = (keys: readonly string[], known: readonly string[]): string 
 const keyProblem = (issue: z.core.$ZodIssueInvalidKey, whole: z.ZodType, body: unknown): string => {
   const [inner] = issue.issues
   if (inner?.code === 'too_big') return `a name has at most ${inner.maximum} characters`
-  if (inner?.code === 'too_small') return 'a name has at least 1 characters'
+  if (inner?.code === 'too_small') return 'a name has at least 1 character'
   const record = bare(descend(whole, body, issue.path.slice(0, -1)).schema)
-  return record instanceof z.ZodRecord ? `expected ${kindOf(record.keyType as z.ZodType)} as its name` : 'is not a name'
+  return record instanceof z.ZodRecord ? `expected ${kindOf(record.keyType as z.ZodType)} as the name` : 'is not a name'
 }
 
 /** Describes one problem: the field, the expected value and the actual value. */

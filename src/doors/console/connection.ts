@@ -109,7 +109,7 @@ export class ConsoleConnection {
     if (this.#state === 'running') return this.#whileRunning(message)
     if (message.kind === 'abort' || this.#state === 'attached') return this.#finish()
     if (message.kind === 'attach') return this.#attach(message.ansi)
-    if (this.#state === 'resting') return this.#refuse('a command on a connection that was used needs a ping before it')
+    if (this.#state === 'resting') return this.#refuse('send a ping before a further command on this connection')
     void this.#run(message.request, this.#state === 'fresh')
   }
 
@@ -124,7 +124,7 @@ export class ConsoleConnection {
 
   #whileRunning({ kind }: ConsoleMessage): void {
     if (kind === 'abort') this.#gone.abort()
-    else this.#refuse('a connection has one command at a time')
+    else this.#refuse('a connection can run only one command at a time')
   }
 
   /** `once` means that the client uses the connection for this command alone. */
@@ -201,7 +201,7 @@ const listenShared = async (server: Server, path: string, uid: number): Promise<
     // A socket that a dead host of this user left. The lock prevents another host from creating one now.
     await unlink(path)
   }
-  const taken = `${path} was taken meanwhile`
+  const taken = `another program has taken ${path} meanwhile`
   try {
     await listenPrivately(server, path, taken)
     return null

@@ -104,7 +104,7 @@ export class ConsoleRun {
   abort(): void {
     if (this.#aborted) return
     this.#aborted = true
-    this.#leaving.abort(new AppError('shutting_down', 'it was aborted before it began'))
+    this.#leaving.abort(new AppError('shutting_down', 'it was aborted before it started'))
     this.#end()
   }
 
@@ -206,7 +206,7 @@ export class ConsoleRun {
     const aborted = this.#aborted ? ('aborted' as const) : null
     const ranOn = this.#ranOn
     if (outcome === null) {
-      const message = aborted === null ? 'how it ended is not known' : null
+      const message = aborted === null ? 'its end is unknown' : null
       return { exit: aborted === null ? EXIT_NOT_RUN : 128 + SIGTERM, error: aborted ?? 'spawn_failed', message, duration_ms, ranOn }
     }
     const { code, signal, denial_reason, detail } = outcome
@@ -225,6 +225,6 @@ const notRun = (error: unknown, { exec: [name = ''] }: ConsoleRequest): Omit<Con
     exit: EXIT_NOT_RUN,
     ranOn: null,
     error: missing ? 'not_found' : 'spawn_failed',
-    message: error instanceof AppError ? error.message : `something went wrong inside: ${errorText(error)}`,
+    message: error instanceof AppError ? error.message : `internal error: ${errorText(error)}`,
   }
 }

@@ -106,7 +106,7 @@ export class ConsoleHost implements ConsoleControls {
 
   async setModes(whoami: string, line: string): Promise<string> {
     const { setModes } = this.#deps
-    if (setModes === undefined) return 'this console does not choose among hosts: start it with --config FILE, which has [tools.exec]'
+    if (setModes === undefined) return 'this console cannot choose a host: start it with --config FILE, with [tools.exec] in the file'
     return setModes(whoami, line).catch(errorText)
   }
 
@@ -141,7 +141,7 @@ export class ConsoleHost implements ConsoleControls {
   /** If the agent was paused while it waited for a slot, the slot is released. Throws the signal's reason. */
   async #enter(whoami: string, signal: AbortSignal): Promise<() => void> {
     for (;;) {
-      if (this.#paused.has(whoami)) this.#screen.record(`${nameText(whoami)} is paused: a command of it waits`)
+      if (this.#paused.has(whoami)) this.#screen.record(`${nameText(whoami)} is paused, and a command of this agent is waiting`)
       while (this.#paused.has(whoami)) {
         await this.#resumed.waitAtMost({ clock: this.#deps.clock, timeoutMs: null, signal })
         signal.throwIfAborted()

@@ -175,7 +175,7 @@ export const linesAround = (
   const ended = endText(entry, look)
   const ours = (text: string): WrappedLine => ownLine(text, look)
   return {
-    before: [...(missing === 0 ? [] : [ours(noteText(`${missing} before this could not be written`))]), ours(bannerText(entry, look))],
+    before: [...(missing === 0 ? [] : [ours(noteText(`${missing} earlier entries could not be written`))]), ours(bannerText(entry, look))],
     after: [...(ended === null ? [] : [ours(ended)]), ours('')],
   }
 }

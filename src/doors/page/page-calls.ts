@@ -51,7 +51,7 @@ const shortText = textUpTo(256)
 const filter = textUpTo(MAX_PAGE_FILTER)
 /** Position in a list. None is longer. */
 const from = wholeUpTo(10 * MAX_PAGE_RUNS)
-const id = tested<string>((value) => isText(value) && isHexId(value), '64 hexadecimal digits')
+const id = tested<string>((value) => isText(value) && isHexId(value), '64 lower-case hex digits')
 
 /** Calls of the page, by name below `/api/`. */
 export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {

@@ -41,10 +41,10 @@ export const checkOrigin = (request: IncomingMessage, own: string): void => {
     throw foreign(`the Host header is not one of this server: ${NEXT}`)
   const origin = one(request, 'origin')
   if (origin === undefined ? request.method !== 'GET' : origin !== `http://${own}`)
-    throw foreign(`requests of other origins are refused: ${NEXT}`)
+    throw foreign(`requests from other origins are refused: ${NEXT}`)
   // A link that a person opens has the value `none`. Requests of the page have `same-origin`.
   const site = one(request, 'sec-fetch-site')
-  if (site !== undefined && site !== 'same-origin' && site !== 'none') throw foreign(`requests of other sites are refused: ${NEXT}`)
+  if (site !== undefined && site !== 'same-origin' && site !== 'none') throw foreign(`requests from other sites are refused: ${NEXT}`)
 }
 
 /** The port is part of the name, so that two pages of one machine do not sign each other out. */
@@ -62,7 +62,7 @@ export const authenticatedSession = (request: IncomingMessage, port: number, ses
   const session = sessionOf(request, port, sessions)
   const proof = one(request, PAGE_PROOF_HEADER)
   if (session === null || proof === undefined || !session.isProof(proof))
-    throw new AppError('unauthorized', 'signed out: press Enter where x0x ui runs, and follow the link that it prints')
+    throw new AppError('unauthorized', 'signed out: press Enter in the terminal of x0x ui, and follow the link that it prints')
   return session
 }
 
@@ -164,9 +164,13 @@ const listenOnLoopback = async ({ ip4, ip6 }: LoopbackServers, port: number): Pr
       await closeServer(ip4)
       if (code !== 'EADDRINUSE') throw error
       if (port !== 0 || attempt === ATTEMPTS)
-        throw new AppError('conflict', `port ${port} of ${LOOPBACK_IP} or [${LOOPBACK_IP6}] is in use: leave --port out, or name another`, {
-          cause: error,
-        })
+        throw new AppError(
+          'conflict',
+          `port ${port} of ${LOOPBACK_IP} or [${LOOPBACK_IP6}] is in use: leave --port out, or choose another port`,
+          {
+            cause: error,
+          },
+        )
     }
   }
 }
@@ -281,11 +285,14 @@ export class PageServer implements Startable {
 
   async #signIn(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { code, ...others } = await readBody(request)
-    if (!isText(code) || Object.keys(others).length > 0) throw new AppError('bad_request', 'a code is missing')
+    if (!isText(code) || Object.keys(others).length > 0) throw new AppError('bad_request', 'the code is missing')
     // A code of 128 bits cannot be guessed, so only wrong codes count against the rate that all users share.
     if (!this.#links.take(code)) {
       checkRate(this.#unlisted)
-      throw new AppError('unauthorized', 'this link was used, or is too old: press Enter where x0x ui runs, and follow the new one')
+      throw new AppError(
+        'unauthorized',
+        'this link was used already or has expired: press Enter in the terminal of x0x ui, and follow the new link',
+      )
     }
     this.#unauthenticated.prove(request.socket)
     const { cookie, proof } = this.#sessions.open()
@@ -314,7 +321,7 @@ export class PageServer implements Startable {
 
   #follow(session: PageSession, response: ServerResponse): void {
     const open = this.#streams.get(session) ?? 0
-    if (open >= MAX_SESSION_STREAMS) throw new AppError('rate_limited', 'this page is followed twice already')
+    if (open >= MAX_SESSION_STREAMS) throw new AppError('rate_limited', 'too many windows of this page are open: close one')
     this.#streams.set(session, open + 1)
     response.once('close', () => this.#streams.set(session, (this.#streams.get(session) ?? 1) - 1))
     streamEvents(response, { feed: this.#feed, clock: this.#services.clock, signal: session.signal })

@@ -106,7 +106,7 @@ const perform = async (
     return { response: id === undefined ? null : success(id, answered.result), answered }
   } catch (error) {
     metrics?.answered(method, ERROR_TABLE[isAppError(error) ? error.code : 'internal'].rpc)
-    if (!isAppError(error) && gone?.aborted !== true) log.error({ err: errorText(error), method }, 'a method failed inside')
+    if (!isAppError(error) && gone?.aborted !== true) log.error({ err: errorText(error), method }, 'internal error in a method')
     return { response: id === undefined ? null : failure(id, error), answered: null }
   }
 }

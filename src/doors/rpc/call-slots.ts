@@ -64,8 +64,8 @@ export class BatchAnswers {
 
   #tooMuch(): AppError {
     const max = this.#waits ? MAX_RPC_WAITING_BATCH_ANSWER : MAX_RPC_BATCH_ANSWER
-    const whose = this.#waits ? 'a batch that waits' : 'batches'
-    return new AppError('resource_limit', `the answers of ${whose} have at most ${max} characters together; ask for this one alone`, {
+    const whose = this.#waits ? 'a waiting batch' : 'batches'
+    return new AppError('resource_limit', `the answers of ${whose} have at most ${max} characters together; send this request separately`, {
       data: { limit: 'batch_answer', max },
     })
   }
@@ -146,6 +146,6 @@ export class CallSlots {
 }
 
 const tooManyWait = (): AppError =>
-  new AppError('resource_limit', `${MAX_RPC_WAITS} calls already wait for processes and events, which is the limit`, {
+  new AppError('resource_limit', `${MAX_RPC_WAITS} calls are already waiting for processes and events, which is the limit`, {
     data: { limit: 'waits', max: MAX_RPC_WAITS },
   })

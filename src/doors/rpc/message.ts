@@ -87,17 +87,17 @@ const MEMBERS = ['jsonrpc', 'id', 'method', 'params']
 
 /** Null means an invalid notification, which gets no answer (JSON-RPC 2.0, 4.1). */
 const partOf = (value: unknown): RpcCall | RpcResponse | null => {
-  if (!isObject(value)) return refusal(null, INVALID_REQUEST, 'a request is an object')
+  if (!isObject(value)) return refusal(null, INVALID_REQUEST, 'a request must be an object')
   const { jsonrpc, id, method, params = {} } = value
   const named = id !== undefined && isId(id) ? id : null
   const invalid = (message: string): RpcResponse => refusal(named, INVALID_REQUEST, message)
-  if (id !== undefined && !isId(id)) return invalid(`id: a text of at most ${MAX_RPC_ID} characters, a whole number, or null`)
+  if (id !== undefined && !isId(id)) return invalid(`id: expected a text of at most ${MAX_RPC_ID} characters, a whole number, or null`)
   if (jsonrpc !== '2.0') return invalid('jsonrpc: must be "2.0"')
   if (typeof method !== 'string') return invalid('method: must be a text')
   const unknown = Object.keys(value).find((key) => !MEMBERS.includes(key))
   if (unknown !== undefined) return invalid(`${unknown.slice(0, MAX_RPC_ID)}: unknown member of a request`)
   if (isObject(params)) return { id, method, params }
-  return id === undefined ? null : failure(named, new AppError('bad_request', 'params: by name, as an object'))
+  return id === undefined ? null : failure(named, new AppError('bad_request', 'params: expected an object with named parameters'))
 }
 
 /** Parses any text. Invalid text becomes an error response. */
@@ -161,12 +161,12 @@ export const parseBytes = (bytes: Buffer): RpcMessage => {
   return message
 }
 
-const NO_CONTENT = 'a binary message has one request of fs.write, with encoding base64 and an empty content'
+const NO_CONTENT = 'a binary message must have exactly one request, an fs.write with encoding base64 and empty content'
 
 /** Parses a binary message. Invalid bytes become an error response. Releases the memory of the bytes. */
 export const parseBinary = (message: Buffer): RpcMessage => {
   const split = splitContent(message)
-  const said = split === null ? parseFailure('the JSON of a binary message is not complete') : parseSplit(split)
+  const said = split === null ? parseFailure('the JSON of the binary message is incomplete') : parseSplit(split)
   giveBack(message)
   return said
 }

@@ -29,7 +29,7 @@ import type { RpcSession } from './sessions.ts'
 export const argvOf = ({ argv, command, shell, login }: Params<'exec.start'>): readonly string[] => {
   const asLogin = login ? ['-l'] : []
   if (shell) {
-    if (command === undefined || argv !== undefined) throw new AppError('bad_request', 'shell: true takes a command, and no argv')
+    if (command === undefined || argv !== undefined) throw new AppError('bad_request', 'shell: true needs command, and no argv')
     return ['/bin/sh', ...asLogin, '-c', command]
   }
   if (command !== undefined) throw new AppError('bad_request', 'command: only with shell: true; without it, argv is a list of strings')

@@ -38,23 +38,23 @@ export class RpcMetrics {
     )
     return exposition([
       { name: 'rexd_requests_total', type: 'counter', help: 'Requests answered, by method and error code.', samples: answers },
-      { name: 'rexd_sessions', type: 'gauge', help: 'Sessions that are open.', samples: [{ value: this.#sessions.size }] },
+      { name: 'rexd_sessions', type: 'gauge', help: 'Open sessions.', samples: [{ value: this.#sessions.size }] },
       {
         name: 'rexd_processes_running',
         type: 'gauge',
-        help: 'Processes that run, detached ones included.',
+        help: 'Running processes, including detached ones.',
         samples: [{ value: this.#running }],
       },
       {
         name: 'rexd_processes_ended_total',
         type: 'counter',
-        help: 'Processes that have ended, by how.',
+        help: 'Ended processes, by status.',
         samples: byLabel('status', Object.fromEntries(this.#ended)),
       },
       {
         name: 'rexd_output_bytes_total',
         type: 'counter',
-        help: 'Bytes that ended processes wrote.',
+        help: 'Output bytes of ended processes.',
         samples: [{ value: this.#outputBytes }],
       },
     ])

@@ -171,7 +171,7 @@ export class RpcProcess implements LocalRunSink {
   /** Withdraws the approval request if it is about the process of this ID. */
   withdraw(id: string): boolean {
     if (this.#asked !== id) return false
-    this.#withdrawn.abort(new AppError('conflict', 'it was taken back before it began', { data: { reason: 'withdrawn' } }))
+    this.#withdrawn.abort(new AppError('conflict', 'it was withdrawn before it started', { data: { reason: 'withdrawn' } }))
     return true
   }
 
@@ -227,7 +227,7 @@ export class RpcProcess implements LocalRunSink {
   }
 
   #unreadFor(unreadMs: number): AppError {
-    const why = `its output has not been read for ${unreadMs / 1_000} s; it continues when the events of its session are read`
+    const why = `its output has not been read for ${unreadMs / 1_000} s; it continues after the events of its session are read`
     return new AppError('resource_limit', why, { data: { limit: 'unread_ms', max: unreadMs, process_id: this.id, ...this.status } })
   }
 
@@ -270,8 +270,8 @@ export class RpcProcess implements LocalRunSink {
   }
 
   #errorOf(outcome: LocalOutcome | null): AppError | null {
-    if (outcome === null) return new AppError('shutting_down', 'the executor is gone, and how the process ended is not known')
-    if (outcome.lost !== null) return new AppError('peer_unreachable', `how it ended is not known: ${outcome.lost}`)
+    if (outcome === null) return new AppError('shutting_down', 'the executor has ended, so the end of the process is unknown')
+    if (outcome.lost !== null) return new AppError('peer_unreachable', `the end of the process is unknown: ${outcome.lost}`)
     if (outcome.denial_reason !== null)
       return new AppError('file_error', outcome.detail ?? 'the program could not be started', { data: { reason: outcome.denial_reason } })
     return this.#limitExceeded ? new AppError('output_limit_exceeded') : null

@@ -53,7 +53,7 @@ export class PipelinedRequests {
     response.once('close', () => (queue.length -= 1))
     if (queue.length > MAX_RPC_PENDING) {
       socket.destroy()
-      throw new AppError('resource_limit', 'too many requests wait on one connection')
+      throw new AppError('resource_limit', 'too many requests are waiting on one connection')
     }
     await before
   }
@@ -140,7 +140,7 @@ export class RpcHttpServer implements Startable {
   }
 
   get #listening(): Server {
-    if (this.#server === null) throw new AppError('internal', 'the door does not listen')
+    if (this.#server === null) throw new AppError('internal', 'the REXD server is not listening')
     return this.#server
   }
 
@@ -177,7 +177,7 @@ export class RpcHttpServer implements Startable {
       // The client is gone.
       if (gone.signal.aborted || (request.destroyed && !request.complete)) return
       const known = isAppError(error) ? error : new AppError('internal')
-      if (!isAppError(error)) this.#deps.log.error({ err: errorText(error) }, 'a request failed inside')
+      if (!isAppError(error)) this.#deps.log.error({ err: errorText(error) }, 'internal error during a request')
       refuse(request, response, known)
     }
   }
@@ -221,7 +221,7 @@ export class RpcHttpServer implements Startable {
   }
 
   #tellMetrics({ method }: IncomingMessage, response: ServerResponse): void {
-    if (method !== 'GET') throw new AppError('method_not_allowed', 'metrics are read by GET')
+    if (method !== 'GET') throw new AppError('method_not_allowed', 'read metrics with GET')
     response.writeHead(200, { ...HEADERS, 'content-type': METRICS_TYPE }).end(this.#metrics.text())
   }
 
@@ -229,7 +229,7 @@ export class RpcHttpServer implements Startable {
     socket.on('error', () => socket.destroy())
     try {
       this.#admit(request, tokenOf(request))
-      if (request.url !== '/ws') throw new AppError('not_found', 'a WebSocket is at /ws')
+      if (request.url !== '/ws') throw new AppError('not_found', 'unknown path; connect a WebSocket to /ws')
       this.#sockets.accept(request, socket, head)
     } catch (error) {
       const { status } = ERROR_TABLE[isAppError(error) ? error.code : 'internal']
@@ -244,10 +244,10 @@ export class RpcHttpServer implements Startable {
 
 /** A foreign page could send other content types without a preflight request (Fetch Standard, CORS). */
 const requireRpc = ({ url, method, headers }: IncomingMessage): void => {
-  if (url !== '/rpc') throw new AppError('not_found', 'there are POST /rpc, /ws and GET /metrics')
+  if (url !== '/rpc') throw new AppError('not_found', 'unknown path; use POST /rpc, /ws or GET /metrics')
   if (method !== 'POST') throw new AppError('method_not_allowed', 'send requests with POST')
   if (headers['content-type']?.split(';')[0]?.trim().toLowerCase() !== 'application/json')
-    throw new AppError('bad_request', 'the body is JSON: Content-Type: application/json')
+    throw new AppError('bad_request', 'Content-Type: expected application/json')
 }
 
 /** Null means that longer than any message may be. */

@@ -98,10 +98,10 @@ export class SessionMethods {
       // The session may have been closed meanwhile.
       executor.refused(session, { method, code, detail }).catch(() => undefined)
     if (isAppError(error, 'unknown_session') && sessions.has(session))
-      await report('unknown_session', `by a caller over ${this.#init.door} whose session it is not`)
+      await report('unknown_session', `by a client over ${this.#init.door} that does not own the session`)
     const process = process_id ?? pty_id ?? ''
     if (isAppError(error, 'unknown_process') && sessions.isForeign(process, session))
-      await report('unknown_process', `${process} is not of this session`)
+      await report('unknown_process', `${process} does not belong to this session`)
   }
 
   /** Performs a call about a session. Without a connection, the idle time of the session restarts afterwards. */
@@ -122,7 +122,9 @@ export class SessionMethods {
     } = params
     const { executor, clock, sessions, send, arrived } = this.#deps
     if (resumable && !this.#init.resumes)
-      throw new AppError('unsupported_capability', 'a session ends with this connection', { data: { capability: 'resume' } })
+      throw new AppError('unsupported_capability', 'sessions end with this connection, so they cannot be resumed', {
+        data: { capability: 'resume' },
+      })
     const { session: id, grant } = await executor.open({
       door: this.#init.door,
       client_name: clientName,
@@ -171,7 +173,7 @@ export class SessionMethods {
   ): Promise<EventsSince> {
     const { events, init } = this.get(session_id)
     if (!init.kept)
-      throw new AppError('unsupported_capability', 'the events of this session are not kept', { data: { capability: 'resume' } })
+      throw new AppError('unsupported_capability', 'the events of this session are not stored', { data: { capability: 'resume' } })
     requireHeard(events, cursor)
     const there = events.since(cursor)
     if (there.events.length > 0 || there.gap !== null || timeout_ms === 0) return there
@@ -208,7 +210,7 @@ export class SessionMethods {
 }
 
 /** The client has disconnected. */
-export const callerLeft = (): AppError => new AppError('unknown_session', 'its caller has left')
+export const callerLeft = (): AppError => new AppError('unknown_session', 'its client has disconnected')
 
 /** A cursor beyond the last event would skip the next ones. */
 const requireHeard = ({ last }: RpcSessionEvents, cursor: number): void => {

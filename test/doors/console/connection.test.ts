@@ -100,7 +100,7 @@ test('the new protocol requires a ping before each command and keeps the connect
     assert.deepEqual(await one.next(), { exit: turn, output: '' })
   }
   one.send(REQUEST)
-  assert.match(await refusal(one), /needs a ping/)
+  assert.match(await refusal(one), /send a ping/)
   assert.equal(await one.next(), null)
 })
 

@@ -86,8 +86,8 @@ test('the console explains if no agent has run a command, or if it cannot set mo
   const { keys, rows, agents, notes } = keyboard()
   keys.press('/exec ask=off\n')
   assert.ok(await soon(() => notes.length === 1))
-  assert.match(notes[0]!, /Codex: this host cannot set modes/)
+  assert.match(notes[0]!, /Codex: this console cannot set modes/)
   agents.length = 0
   keys.press('/exec ask=off\n')
-  assert.match(rows.at(-1)![0]!, /no agent has run a command yet/)
+  assert.match(rows.at(-1)![0]!, /no AI agent has run a command yet/)
 })

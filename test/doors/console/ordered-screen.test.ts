@@ -171,7 +171,7 @@ test('p pauses and resumes an agent, and the status line names the paused agents
     screen.end(at + 1, WELL)
   }
   screen.press('p')
-  await terminal.shows(/^ the digit of an agent pauses or resumes it/)
+  await terminal.shows(/^ press an AI agent's digit to pause or resume it/)
   assert.deepEqual(
     terminal.seen().filter((line) => /^ \d /.test(line)),
     [' 1 pause gemini', ' 2 pause codex'],
@@ -182,7 +182,7 @@ test('p pauses and resumes an agent, and the status line names the paused agents
   screen.press('p')
   await terminal.shows(/^ 2 resume codex/)
   screen.press('2')
-  await terminal.shows('[… codex goes on]')
+  await terminal.shows('[… codex continues]')
   assert.deepEqual(asked, ['pause codex', 'resume codex'])
 })
 
@@ -190,7 +190,7 @@ test('^C ends the host, but asks first while commands run, and a second ^C confi
   const { terminal, screen, asked } = open(t)
   screen.start(run(1, 'codex', 'make'))
   screen.press('\u0003')
-  await terminal.shows('1 command runs: ^C again ends the host and aborts it')
+  await terminal.shows('1 command runs: ^C again stops the console and aborts it')
   assert.deepEqual(asked, [])
   screen.press('\u0003')
   assert.deepEqual(asked, ['stop'])

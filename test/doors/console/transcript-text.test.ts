@@ -30,7 +30,7 @@ test('a transcript shows a banner, the output and a blank line for each command'
     entryText({ ...first, output: '', exit: 143, error: 'aborted', duration_ms: 3_000 }, PAGE),
     /bar\.txt\n= aborted, exit 143 \(SIGTERM\), after 3 s\n\n$/,
   )
-  assert.match(entryText({ ...first, missing_before: 2 }, PAGE), /^\[… 2 before this could not be written\]\n\[2026/)
+  assert.match(entryText({ ...first, missing_before: 2 }, PAGE), /^\[… 2 earlier entries could not be written\]\n\[2026/)
 })
 
 test('a banner is one unambiguous line, even if its fields contain hostile text', () => {

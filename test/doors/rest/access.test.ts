@@ -87,7 +87,10 @@ test('an Origin other than the listener itself is refused', async (t) => {
   ]) {
     const { status, headers, json } = await door.call('GET', '/agent', { headers: { origin } })
     assert.equal(status, 403, origin)
-    assert.match(String((json.data as { next: string }).next), /^a program sends no Origin header: leave it out; .*x0x ui$/)
+    assert.match(
+      String((json.data as { next: string }).next),
+      /^programs: do not send an Origin header; only the page of x0x ui may send requests$/,
+    )
     assert.equal(headers['access-control-allow-origin'], undefined)
   }
   const viaSocket = await door.call('GET', '/agent', { viaSocket: true, headers: { origin: 'http://localhost' } })

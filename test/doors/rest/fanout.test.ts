@@ -167,7 +167,7 @@ test('an error in the body names the field and the value that it expects', async
   for (const [wrong, message] of [
     [{ hosts: 'web1' }, 'hosts: expected a list of host words, not "web1"'],
     [{ max_failures: '5' }, 'max_failures: expected a whole number of at least 1, or a part of the hosts such as "5%", not "5"'],
-    [{ request_ids: { web1: id } }, 'request_ids.web1: expected 64 lower-case hex characters as its name'],
+    [{ request_ids: { web1: id } }, 'request_ids.web1: expected 64 lower-case hex characters as the name'],
     [{ request_ids: { [HOST.agent_id]: 'x' } }, `request_ids.${HOST.agent_id}: expected a UUID in lower case, not "x"`],
     [{ request_ids: 5 }, 'request_ids: expected a JSON object, not 5'],
   ] as const) {

@@ -151,7 +151,7 @@ test("other connections and POST requests cannot use a connection's session, and
   for (const token of ['x', over.resume_token])
     await assert.rejects(other.call('session.resume', { session_id, resume_token: token }), unknown)
   const attempt = (owner: string, method: string, door: string): string =>
-    `${owner} ${method}: by a caller over ${door} whose session it is not`
+    `${owner} ${method}: by a client over ${door} that does not own the session`
   const [info, close] = ['session.info', 'session.close']
   assert.deepEqual(await refusalsOf(host, session_id), [
     ...[info, close].flatMap((method) => ['websocket', 'http'].map((door) => attempt('websocket', method, door))),

@@ -90,7 +90,7 @@ test('a foreign Host, as DNS rebinding sends it, and two Host headers are refuse
   const authorization = `Bearer ${token}`
   for (const host of [...foreign, `localhost.:${port}`, `127.0.0.1:${port}, localhost:${port}`, `x@127.0.0.1:${port}`]) {
     const { status, json } = await hello(server, { headers: { host } })
-    assert.equal(json.error.data.next, `send Host: 127.0.0.1:${port}, or list the name in server.allowed_hosts`)
+    assert.equal(json.error.data.next, `send Host: 127.0.0.1:${port}, or add the name to server.allowed_hosts`)
     assert.deepEqual([status, json.id, json.error.code, json.error.data.code], [403, null, -32_001, 'forbidden_host'], host)
     assert.equal(await refusedSocket(server, { headers: { host, authorization } }), 403, host)
   }
@@ -128,7 +128,7 @@ test('a request of a page from another site is refused by its Origin, including 
   ]) {
     const { status, headers: said, json } = await hello(server, { headers: { origin } })
     assert.equal(status, 403, origin)
-    assert.match(json.error.data.next, /list a page that may ask in server\.allowed_origins$/)
+    assert.match(json.error.data.next, /to allow a page, add its origin to server\.allowed_origins$/)
     assert.equal(said['access-control-allow-origin'], undefined)
     if (origin !== '') assert.equal(await refusedSocket(server, { origin, headers }), 403, origin)
   }

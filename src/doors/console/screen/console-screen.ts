@@ -197,7 +197,7 @@ export class OrderedScreen implements ConsoleScreen {
       } else await this.#leaveOut(held, next.left_out)
     }
     await this.#endView()
-    const ended = held.end === null ? `${marksOf(look).end}${styled(look, 'bad', 'its end was not seen')}` : endText(held.end, look)
+    const ended = held.end === null ? `${marksOf(look).end}${styled(look, 'bad', 'its end is unknown')}` : endText(held.end, look)
     this.#display.print([...(ended === null ? [] : [this.#ownLine(ended)]), this.#ownLine('')])
   }
 

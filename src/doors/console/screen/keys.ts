@@ -123,7 +123,7 @@ export class ConsoleKeys {
     this.#settle()
     if (isAsked || running === 0) return this.#init.controls.stop()
     const runs = running === 1 ? '1 command runs' : `${running} commands run`
-    this.#ask({ about: 'stop' }, `${runs}: ^C again ends the host and aborts ${running === 1 ? 'it' : 'them'}`)
+    this.#ask({ about: 'stop' }, `${runs}: ^C again stops the console and aborts ${running === 1 ? 'it' : 'them'}`)
   }
 
   #askAbort(): void {
@@ -134,7 +134,7 @@ export class ConsoleKeys {
 
   #start(typed: string): void {
     const [whoami] = this.#init.targets().agents
-    if (whoami === undefined) return this.#ask(null, 'no agent has run a command yet')
+    if (whoami === undefined) return this.#ask(null, 'no AI agent has run a command yet')
     this.#line = { typed: new TypedLine(), whoami }
     this.#resume(this.#line, typed)
   }
@@ -152,7 +152,7 @@ export class ConsoleKeys {
 
   #set({ typed, whoami }: BegunLine): void {
     const { controls, record: note } = this.#init
-    const told = controls.setModes?.(whoami, typed.text) ?? Promise.resolve('this host cannot set modes')
+    const told = controls.setModes?.(whoami, typed.text) ?? Promise.resolve('this console cannot set modes')
     void told.then((text) => note(`${nameText(whoami)}: ${text}`))
   }
 
@@ -162,16 +162,16 @@ export class ConsoleKeys {
     // Paused agents are always listed, so that they can be resumed however many agents follow.
     const first = new Set([...new Set([...paused, ...agents])].slice(0, MAX_LISTED))
     const listed = [...new Set([...agents, ...paused])].filter((whoami) => first.has(whoami))
-    if (listed.length === 0) return this.#ask(null, 'no agent has run anything yet')
+    if (listed.length === 0) return this.#ask(null, 'no AI agent has run a command yet')
     const names = listed.map((whoami, at) => `${at + 1} ${paused.has(whoami) ? 'resume' : 'pause'} ${nameText(whoami)}`)
-    this.#ask({ about: 'pause', agents: listed }, ...names, 'the digit of an agent pauses or resumes it')
+    this.#ask({ about: 'pause', agents: listed }, ...names, "press an AI agent's digit to pause or resume it")
   }
 
   #toggle(whoami: string): void {
     const { controls, record: note } = this.#init
     if (controls.paused.has(whoami)) controls.resume(whoami)
     else controls.pause(whoami)
-    note(`${whoami} ${controls.paused.has(whoami) ? 'is paused: its next commands wait' : 'goes on'}`)
+    note(`${whoami} ${controls.paused.has(whoami) ? 'is paused: its next commands wait' : 'continues'}`)
   }
 
   /** `question` is null for a reply. */
