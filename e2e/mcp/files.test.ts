@@ -123,7 +123,7 @@ test('write_file creates a file, and overwrites one only if requested', async (t
   const { root } = server
   const made = await told(server, 'write_file', { path: 'a/b', content: 'one', make_directories: true })
   assert.deepEqual([made['created'], made['bytes_written']], [true, 3])
-  await refused(server, 'write_file', { path: 'a/b', content: 'two' }, /^conflict: path: .*mode "replace" writes over it/)
+  await refused(server, 'write_file', { path: 'a/b', content: 'two' }, /^conflict: path: .*mode "replace" replaces its content/)
   const again = await told(server, 'write_file', {
     path: 'a/b',
     content: 'dHdv',

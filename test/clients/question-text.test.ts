@@ -117,7 +117,7 @@ test('an approval request with open, long or binary stdin, or with long variable
   const sha256 = 'e'.repeat(64)
   const problemOf = (fields: Parameters<typeof questionOf>[0]): string => unallowable(questionOf(fields)) ?? 'none'
   assert.match(problemOf({ stdin: 'open' }), /stays open/)
-  assert.match(problemOf({ stdin: { bytes: MAX_SHOWN_STDIN + 1, sha256, text: null } }), /an approver is shown 32 KiB/)
+  assert.match(problemOf({ stdin: { bytes: MAX_SHOWN_STDIN + 1, sha256, text: null } }), /an approver sees at most 32 KiB/)
   assert.match(problemOf({ stdin: { bytes: 1, sha256, text: null } }), /not text/)
   assert.equal(problemOf({ stdin: { bytes: 1, sha256, text: 'x' } }), 'none')
   const valuesOf = (...lengths: number[]) => shownVariables(lengths.map((length) => ({ name: 'A', value: 'x'.repeat(length - 1) })))

@@ -163,8 +163,8 @@ const LIES: Record<string, readonly [(pair: ExecPair, question: Question) => Pro
   ],
   'a template of free text': [withRule({ argv: ['sh', '-c', '<ANY>'] }), /unknown template <ANY>/],
   'a template inside a token': [withRule({ argv: ['x', '--n=<INT>'] }), /must be the whole token/],
-  'a template for the program': [withRule({ argv: ['<URL_PATH>'] }), /names no program/],
-  'no argv': [withRule({ argv: [] }), /names no program/],
+  'a template for the program': [withRule({ argv: ['<URL_PATH>'] }), /the program name is missing/],
+  'no argv': [withRule({ argv: [] }), /the program name is missing/],
   'a metacharacter': [withRule({ argv: ['echo', 'a;b'] }), /not allowed in any request/],
   'an argv that no Request carries': [
     withRule({ argv: ['echo', 'x'.repeat(20_000), 'y'.repeat(20_000)] }),

@@ -41,14 +41,14 @@ const INPUT = z.strictObject({
   args: EXEC_FIELDS.args,
   stdin: STDIN_FIELD.max(MAX_FLEET_STDIN).optional().describe('the whole standard input of the program, on each host'),
   timeout_seconds: EXEC_FIELDS.timeout_seconds,
-  deadline_seconds: whole(1, MAX_TOOL_SECONDS, 'seconds for all hosts: then running commands are ended and no more start').optional(),
+  deadline_seconds: whole(1, MAX_TOOL_SECONDS, 'seconds for all hosts; then running commands are ended and no more start').optional(),
   parallel: whole(1, MAX_FLEET_PARALLEL, `hosts at once (default ${DEFAULT_FLEET_PARALLEL}); the server may use fewer`).default(
     DEFAULT_FLEET_PARALLEL,
   ),
   canary: whole(0, MAX_FLEET_HOSTS, 'number of first hosts that must all succeed before the others start (default 0)').default(0),
   max_failures: z
     .union([z.int().min(1), z.string().max(4)])
-    .describe('a whole number from 1, or a text such as "10%": after that many failed hosts no more start')
+    .describe('a whole number from 1, or a text such as "10%"; no more hosts start after that many failures')
     .optional(),
   max_stdout_bytes: whole(0, MAX_FLEET_VIEW, `maximum bytes of stdout of each answer (default ${DEFAULT_FLEET_STDOUT})`).default(
     DEFAULT_FLEET_STDOUT,

@@ -115,7 +115,7 @@ export const whichCommand: McpTool = tool({
     cwd: z.null(),
     duration_ms: z.number(),
     found: z.boolean().nullable().describe('a run would start it; null if it is denied, or with a target'),
-    path: z.string().nullable().describe('path with which it would be started'),
+    path: z.string().nullable().describe('path that a run would start'),
     real_path: z.string().nullable().describe('path after following all links'),
     symlink_followed: z.boolean().nullable(),
     executable: z.boolean().nullable().describe('false if the file exists but may not be executed'),

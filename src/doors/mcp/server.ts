@@ -35,7 +35,7 @@ export interface McpServerComponents extends ToolContext {
 /** Only elicitation uses schemas of the client, and this server does not elicit. */
 export const NO_VALIDATOR = {
   getValidator: () => () => {
-    throw new Error('a schema that came from outside is not evaluated')
+    throw new Error('schemas from clients are not evaluated')
   },
 }
 

@@ -26,8 +26,8 @@ export const aclSign = z.strictObject({
 export const aclSigned = z.strictObject({
   ok: z.literal(true),
   agent_id: hexId,
-  public_key: z.string().describe('base64url'),
-  signature: z.string().describe('base64url; domain x0x-acl-bundle-v1'),
+  public_key: z.string().describe('public key of the agent, base64url'),
+  signature: z.string().describe('signature, base64url; domain x0x-acl-bundle-v1'),
 })
 
 export const trustQuery = z.strictObject({ agent_id: hexId.optional(), agent: agentName.optional(), machine_id: hexId })
@@ -47,7 +47,7 @@ const dateTime = z.iso.datetime()
 const counters = z.record(z.string(), z.int()).describe('counters by name')
 
 export const agentAnswer = zodOf(AGENT).meta({ id: 'Agent' })
-export const cardAnswer = z.strictObject({ ok, link: z.string().describe('x0x://agent/…') })
+export const cardAnswer = z.strictObject({ ok, link: z.string().describe('link of the card, x0x://agent/…') })
 export const contactAnswer = z.strictObject({ ok, contact: contactRecord })
 export const revokeAnswer = z.strictObject({
   ok,

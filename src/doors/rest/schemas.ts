@@ -320,7 +320,7 @@ export const fanoutRequest = z
     canary: optional(z.int().min(0)).describe('number of first hosts that must all end with code 0 before the others start'),
     max_failures: optional(
       z.union([z.int().min(1), z.string().regex(PERCENTAGE)]).describe('a whole number of at least 1, or a part of the hosts such as "5%"'),
-    ).describe('after that many hosts without code 0 no more start'),
+    ).describe('no more hosts start after that many hosts without code 0'),
     deadline_ms: optional(z.int().min(1)).describe('time limit for all hosts; then no more start, and running commands are cancelled'),
     session: optional(sessionName),
     fanout_id: optional(requestId),

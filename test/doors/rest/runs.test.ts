@@ -135,7 +135,7 @@ test('a denial of a detached run has the same form as any other denial', async (
 test('options that a detached run cannot have are refused before the target is asked', async (t) => {
   const { call } = await door(t, {})
   for (const [more, says] of [
-    [{ stdin_b64: 'AA==' }, /reads no stdin/],
+    [{ stdin_b64: 'AA==' }, /cannot have stdin/],
     [{ timeout_ms: 5 }, /detach\.lifetime_ms/],
     [{ session: 'two words' }, /^session: expected a run label, 1 to 64 letters, digits, .*, not "two words"$/],
     [{ detach: { lifetime_ms: 0 } }, /^detach\.lifetime_ms: expected a whole number of at least 1, not 0$/],
