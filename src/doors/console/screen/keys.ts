@@ -145,7 +145,7 @@ export class ConsoleKeys {
     if (became === 'done') return this.#set(line)
     if (became === 'left') return
     this.#line = line
-    this.#ask(null, `for ${nameText(line.whoami)}: ${line.typed.text}_   Enter sets it, Esc leaves it`)
+    this.#ask(null, `for ${nameText(line.whoami)}: ${line.typed.text}_   Enter applies it, Esc cancels`)
     this.#timer?.cancel()
     this.#timer = this.#init.clock.setTimeout(() => this.#settle(), LINE_MS, { unref: true })
   }
