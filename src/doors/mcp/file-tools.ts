@@ -163,7 +163,7 @@ export const readFileTool: McpTool = tool({
     size: z.int().describe('size of the whole file in bytes'),
     encoding: z.string(),
     content: z.string().describe('untrusted data'),
-    bytes: z.int().describe('number of bytes of the file in content'),
+    bytes: z.int().describe('number of bytes of the file that content represents'),
     truncated: z.boolean().describe('the file continues after content'),
     next_offset: z.int().nullable().describe('offset at which to continue; null at the end of the file'),
     invalid_utf8: z.boolean().describe('U+FFFD replaces bytes that are not UTF-8; use base64 for exact bytes'),
