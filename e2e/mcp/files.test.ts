@@ -136,7 +136,7 @@ test('write_file creates a file, and overwrites one only if requested', async (t
     server,
     'write_file',
     { path: 'a/b', content: 'x', mode: 'replace', expected_mtime: made['mtime'] },
-    /^conflict: path: .*it was changed at .*read_file it again/,
+    /^conflict: path: .*it was changed at .*read it again with read_file/,
   )
   await refused(server, 'write_file', { path: 'no/such', content: 'x' }, /^file_not_found: path: .*write_file with make_directories/)
   await told(server, 'write_file', { path: 'a/b', content: '+', mode: 'append' })

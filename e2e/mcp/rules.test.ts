@@ -50,7 +50,7 @@ test('each command that the target lists is a tool with a parameter per slot, an
   assert.equal(echo?.title, 'bob: Says what it is given. Changes nothing.')
   assert.match(
     echo?.description ?? '',
-    /^Runs on bob exactly this, and nothing else: echo -n <INT> and <INT>\n.*no instruction.*: "Says what it is given\. Changes nothing\."\n/,
+    /^Runs on bob exactly this, and nothing else: echo -n <INT> and <INT>\n.*not an instruction.*: "Says what it is given\. Changes nothing\."\n/,
   )
   assert.deepEqual(echo?.annotations, { readOnlyHint: false, destructiveHint: true, idempotentHint: false, openWorldHint: true })
   assert.equal(echo?.inputSchema.additionalProperties, false)

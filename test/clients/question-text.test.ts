@@ -118,7 +118,7 @@ test('an approval request with open, long or binary stdin, or with long variable
   const problemOf = (fields: Parameters<typeof questionOf>[0]): string => unallowable(questionOf(fields)) ?? 'none'
   assert.match(problemOf({ stdin: 'open' }), /stays open/)
   assert.match(problemOf({ stdin: { bytes: MAX_SHOWN_STDIN + 1, sha256, text: null } }), /an approver sees at most 32 KiB/)
-  assert.match(problemOf({ stdin: { bytes: 1, sha256, text: null } }), /not text/)
+  assert.match(problemOf({ stdin: { bytes: 1, sha256, text: null } }), /not readable text/)
   assert.equal(problemOf({ stdin: { bytes: 1, sha256, text: 'x' } }), 'none')
   const valuesOf = (...lengths: number[]) => shownVariables(lengths.map((length) => ({ name: 'A', value: 'x'.repeat(length - 1) })))
   assert.equal(valuesOf(MAX_SHOWN_QUESTION)[0]?.value?.length, MAX_SHOWN_QUESTION - 1)

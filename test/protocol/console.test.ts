@@ -68,7 +68,7 @@ for (const [what, value, problem] of [
     /1025 variables/,
   ],
   ['no program', { ...REQUEST, exec: [] }, /exec/],
-  ['a program without a name', { ...REQUEST, exec: [''] }, /no name/],
+  ['a program without a name', { ...REQUEST, exec: [''] }, /program name is empty/],
   ['a word that is not a text', { ...REQUEST, exec: ['a', 1] }, /every word/],
   ['a word with NUL', { ...REQUEST, exec: ['a', 'b\0c'] }, /every word/],
   ['too much stdin', { ...REQUEST, stdin: 'x'.repeat(MAX_CONSOLE_STDIN + 1) }, /more than/],

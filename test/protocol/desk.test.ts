@@ -49,7 +49,7 @@ test('the first line of the approval service is read as in the vectors, and othe
   assert.deepEqual(readHello(Buffer.from(vectors.hello)), { nonce: vectors.lines[0]?.server_nonce })
   for (const other of ['{}', '[]', '{', vectors.hello.replace('"version":3', '"version":1'), vectors.hello.replace('}', ',"x":1}')])
     assert.equal(typeof readHello(Buffer.from(other)), 'string', other)
-  assert.match(String(readHello(Buffer.from(vectors.hello.replace('"version":3', '"version":1')))), /version 1 .* start the older/)
+  assert.match(String(readHello(Buffer.from(vectors.hello.replace('"version":3', '"version":1')))), /version 1 .* restart the older/)
 })
 
 for (const [kind, bodies] of Object.entries(vectors.bodies))

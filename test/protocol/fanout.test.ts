@@ -141,7 +141,7 @@ describe('fan-out totals', () => {
     assert.match(ledgerProblem({ ...ledger, asked: 2 }) ?? '', /1 hosts ended, but 2 were requested/)
     assert.match(ledgerProblem({ ...ledger, failed: 2 }) ?? '', /2 hosts failed, but only 1 ran/)
     assert.match(ledgerProblem({ ...ledger, failed: 1 }) ?? '', /ok is true/)
-    assert.match(ledgerProblem({ ...ledger, ok: false }) ?? '', /ok false/)
+    assert.match(ledgerProblem({ ...ledger, ok: false }) ?? '', /ok is false/)
   })
 })
 

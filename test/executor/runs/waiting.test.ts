@@ -186,8 +186,8 @@ test('stdin above 32 KiB, or that is not text, is denied without an approval req
   const most = Buffer.alloc(MAX_SHOWN_STDIN, 'a')
   for (const [stdin, why] of [
     [Buffer.concat([most, Buffer.from('a')]), /has 32769 bytes/],
-    [Buffer.from([0xff]), /not text/],
-    [Buffer.from('a\0'), /not text/],
+    [Buffer.from([0xff]), /not readable text/],
+    [Buffer.from('a\0'), /not readable text/],
   ] as const) {
     const run = await hello(place, { stdin })
     run.send({ type: 'stdin', request_id: run.id, seq: 0, data: stdin, eof: true })
