@@ -1,4 +1,4 @@
-// Checks the language of the README, the changelog, the pages and decisions of docs, the comments of src and the commit subjects:
+// Checks the language of the README, the changelog, the pages and decisions of docs, comments, titles of tests and the commit subjects:
 // `npm run check language`.
 import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, globSync, readFileSync } from 'node:fs'
@@ -18,6 +18,9 @@ const guides = () => {
   if (named.length !== GUIDES.length) throw new Error(`docs/README.md lacks a heading of ${GUIDES.join(', ')}`)
   return ['README.md', ...named.flatMap((section) => [...section.matchAll(/\]\(([\w-]+\.md)\)/g)].map(([, name]) => `docs/${name}`))]
 }
+
+/** Directories whose comments and titles of tests are checked. */
+const SOURCES = ['src', 'test', 'e2e', 'bench', 'deploy']
 
 /** Longest subject of a commit. */
 const MAX_SUBJECT = 72
@@ -61,8 +64,8 @@ const failed = [
   fails('--check', limits('limits-guides'), ...instructions),
   fails('--check', limits('limits-docs'), ...others),
   fails('--words', limits('retired-words'), 'CHANGELOG.md', ...pages),
-  fails('--comments', '--check', limits('limits-comments'), 'src'),
-  fails('--comments', '--words', limits('retired-words'), 'src'),
+  fails('--comments', '--check', limits('limits-comments'), ...SOURCES),
+  fails('--comments', '--words', limits('retired-words'), ...SOURCES),
   subjects.length > 0,
   changes.length > 0,
 ]

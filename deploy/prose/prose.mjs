@@ -4,7 +4,7 @@
 //   node prose.mjs --each FILE|DIR ...     one row for each file
 //   node prose.mjs --sentences 40 FILE...  print sentences of more than 40 words
 //   node prose.mjs --check LIMITS.json FILE|DIR ...   exit 1 where a file exceeds a limit
-//   node prose.mjs --tables ...            measure the cells of tables (of 8 words or more) and not the text
+//   node prose.mjs --tables ...            measure the texts in tables (of 8 words or more) instead
 //   node prose.mjs --comments DIR ...      measure the comments of source files, and the titles of tests
 //   node prose.mjs --words WORDS.json FILE|DIR ...   list retired words, with what to write; exit 1 where there are any
 //   node prose.mjs --json ...
@@ -25,9 +25,10 @@ const SOURCES = /\.(tsx?|mjs)$/
 const textOf = (path) => {
   const text = readFileSync(path, 'utf8')
   if (!SOURCES.test(path)) return text
-  const comments = [...text.matchAll(/(?<=^|[\s(])\/\*\*?([\s\S]*?)\*\/|((?:^[ \t]*\/\/ ?.*\n)+)/gm)]
-    .map(([, a, b]) => (a ?? b).replace(/^\s*(\*|\/\/) ?/gm, ''))
-  // The title of a test is a sentence.
+  const comments = [...text.matchAll(/(?<=^|[\s(])\/\*\*?([\s\S]*?)\*\/|((?:^[ \t]*\/\/ ?.*\n)+)/gm)].map(([, a, b]) =>
+    (a ?? b).replace(/^\s*(\*|\/\/) ?/gm, ''),
+  )
+  // The title of a test counts as a sentence.
   const titles = /\.(test|campaign)\.ts$/.test(path) ? text.matchAll(/^\s*(?:await \w+\.)?test\(\s*(['"`])(.*?)\1,/gm) : []
   return [...comments, ...[...titles].map(([, , title]) => `${title[0].toUpperCase()}${title.slice(1)}.`)].join('\n\n')
 }
@@ -127,7 +128,7 @@ const passive = new RegExp(
   'gi',
 )
 const nominal = /\b\w{3,}(?:tion|sion|ment|ance|ence|ness|ity|ism)s?\b/gi
-// Relative clauses without a noun before them: "what waits", "whoever asks", "who has it", "that of which".
+// Relative clauses without a noun before them: `what waits`, `whoever asks`, `who has it`, `that of which`.
 const headlessStart = /^(?:["“(]?)(?:What|Whoever|Whom|Whose|Who|Of|Where|Whatever|Beyond|Beside|To whom|From whom|By whom)\b(?![^.!]*\?$)/
 const headless =
   /\b(?:whoever|whomever|whatever|of whom|of which|to whom|for whom|by whom|with whom|whom|(?<![a-z] )what (?:is|was|are|were|runs?|waits?|has|it|they|we|a|an|the|this|that|may|must|can|cannot|stands?|comes?|goes|stays?|others?|nobody|programs?)|(?<=(?:^|[,;:(]) ?|\bof |\bby |\bto |\bfrom |\band |\bor )(?:who|what) (?!is it|to\b|are you)[a-z]+)\b/gi
