@@ -72,7 +72,7 @@ test('equal answers are grouped, and each host that did not run the command is n
     ['denied', 'web3', 'argv_not_allowed'],
     ['unreachable', 'off1', 'peer_unreachable'],
   ])
-  assert.match(String(mixed.not_run.find(({ hosts }) => hosts === alice.agentId)?.detail), /none of security\.allow_targets/)
+  assert.match(String(mixed.not_run.find(({ hosts }) => hosts === alice.agentId)?.detail), /not in security\.allow_targets/)
 
   const failed = await told(server, { hosts: ['web[1-2]'], command: 'false' })
   assert.deepEqual([failed.success, failed.ran, failed.failed, failed.answers[0]?.exit_code], [false, 2, 2, 1])

@@ -16,7 +16,7 @@ import { until } from '../../test/support/processes.ts'
 
 const REXD = fileURLToPath(new URL('../../deploy/bin/rexd.mjs', import.meta.url))
 const TIMEOUT = { timeout: 60_000 }
-const LOST = /^rexd: .+; trying to come back, for some minutes \(Ctrl-C gives up\)\r?$/m
+const LOST = /^rexd: .+; reconnecting for some minutes \(Ctrl-C stops this\)\r?$/m
 const AGAIN = /^rexd: connected again\r?$/m
 const GIVEN_UP = /^rexd: stopped waiting; the server ends the command if no client returns within a minute\r?$/m
 

@@ -80,10 +80,10 @@ const sleeperOf = async (t: TestContext, server: RexdServer): Promise<number> =>
   return pid
 }
 
-const guardianOf = (server: RexdServer): number =>
+const cleanupProcessOf = (server: RexdServer): number =>
   descendantsOf(server.pid)
     .map(({ pid }) => pid)
-    .find((pid) => readFileSync(`/proc/${pid}/cmdline`, 'latin1').endsWith(`${CLEANUP_NAME}\0`)) ?? assert.fail('no guardian')
+    .find((pid) => readFileSync(`/proc/${pid}/cmdline`, 'latin1').endsWith(`${CLEANUP_NAME}\0`)) ?? assert.fail('no cleanup process')
 
 /** Number of attempts, because a rexd of another test that just starts may end the leftovers first. */
 const TRIES = 5
@@ -96,7 +96,7 @@ const leftOver = async (t: TestContext): Promise<number> => {
     assert.match(readFileSync(`/proc/${pid}/cgroup`, 'latin1'), new RegExp(`^0::.*/x0x-of-${server.pid}-`, 'm'))
     // Stops the server first, so that it does not start another cleanup process.
     process.kill(server.pid, 'SIGSTOP')
-    process.kill(guardianOf(server), 'SIGKILL')
+    process.kill(cleanupProcessOf(server), 'SIGKILL')
     await server.stop('SIGKILL')
     if (isAlive(pid)) return pid
   }

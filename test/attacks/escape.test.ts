@@ -67,7 +67,7 @@ test(
     }
     const program = fileURLToPath(new URL('../support/fd-program.ts', import.meta.url))
     const careless = `exec 77</etc/passwd 9>&1; exec "${process.execPath}" "${program}" ${mode} ls /proc/self/fd`
-    assert.equal(spawnSync('/bin/bash', ['-c', careless], { encoding: 'utf8' }).stdout, '0\n1\n2\n3\n')
+    assert.equal(spawnSync('/bin/bash', ['--norc', '-c', careless], { encoding: 'utf8' }).stdout, '0\n1\n2\n3\n')
   }),
 )
 
@@ -77,7 +77,7 @@ test(
   inEach(MODES, async (_t, mode) => {
     const program = fileURLToPath(new URL('../support/fd-program.ts', import.meta.url))
     const deaf = `trap '' TERM INT HUP QUIT PIPE USR1; exec "${process.execPath}" "${program}" ${mode} cat /proc/self/status`
-    const { stdout } = spawnSync('/bin/bash', ['-c', deaf], { encoding: 'utf8' })
+    const { stdout } = spawnSync('/bin/bash', ['--norc', '-c', deaf], { encoding: 'utf8' })
     const masks = [...stdout.matchAll(/^Sig(?:Ign|Blk):\s*([0-9a-f]+)$/gm)].map(([, mask]) => BigInt(`0x${mask}`))
     assert.equal(masks.length, 2, stdout)
     // SIGHUP, SIGINT, SIGQUIT, SIGUSR1, SIGPIPE and SIGTERM have the bits n - 1.

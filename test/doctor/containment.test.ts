@@ -52,7 +52,7 @@ test('processes that a run left end with a killed daemon, and their control grou
   const { in_force, parents } = await recordOf(bob)
   assert.equal(in_force, 'cgroup')
   await bob.stop('SIGKILL')
-  await until('the guardian has ended it', () => !isAlive(pid))
+  await until('the cleanup process has ended it', () => !isAlive(pid))
   await until('… and taken the groups away', () => !parents.some(existsSync))
   await running.finished
   await bob.start()
@@ -77,7 +77,7 @@ test('a program in a control group gets one SIGTERM and time to end when its dae
   const pid = await bob.startedPid()
   assert.ok(run !== undefined && isAlive(pid))
   await bob.stop('SIGKILL')
-  await until('the guardian has ended it', () => !isAlive(pid))
+  await until('the cleanup process has ended it', () => !isAlive(pid))
   assert.equal(await readFile(log, 'utf8'), 'asked\n')
   assert.equal((await running.finished).status, 255)
 })
@@ -145,7 +145,7 @@ for (const end of ['a cancelled run', 'a daemon that is killed'] as const)
       assert.doesNotMatch(stderr, /may still be running/)
     } else {
       await mesh.bob.stop('SIGKILL')
-      await until('the guardian has ended it', () => !isAlive(pid))
+      await until('the cleanup process has ended it', () => !isAlive(pid))
       await running.finished
     }
     assert.equal((await mesh.bob.journal()).find(({ event }) => event === 'started')?.['containment'], 'group')

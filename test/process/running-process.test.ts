@@ -56,7 +56,7 @@ test('a program has only the three standard descriptors, with any open descripto
   assert.deepEqual((await run(t, ['ls', '/proc/self/fd'])).stdout.trim().split('\n'), ['0', '1', '2', '3'])
   const program = fileURLToPath(new URL('../support/fd-program.ts', import.meta.url))
   const script = `exec 77</etc/passwd; exec "${process.execPath}" "${program}"`
-  const { stdout } = spawnSync('/bin/bash', ['-c', script], { encoding: 'utf8' })
+  const { stdout } = spawnSync('/bin/bash', ['--norc', '-c', script], { encoding: 'utf8' })
   assert.deepEqual(stdout.trim().split('\n'), ['0', '1', '2', '3'])
 })
 

@@ -153,7 +153,7 @@ test('rexec leaves shared pipes blocking while it reads its input', LINUX, async
 })
 
 test('a command whose reader has left ends with 141, or with 0 if it was faster', LINUX, async (t) => {
-  const { status } = spawnSync('bash', ['-c', `"$@" | true; exit \${PIPESTATUS[0]}`, 'bash', process.execPath, X0X, 'help'], {
+  const { status } = spawnSync('bash', ['--norc', '-c', `"$@" | true; exit \${PIPESTATUS[0]}`, 'bash', process.execPath, X0X, 'help'], {
     env: { ...cleanEnvironment(), HOME: await tempDir(t) },
   })
   assert.ok(status === 141 || status === 0, `${status}`)

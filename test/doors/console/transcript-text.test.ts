@@ -70,7 +70,7 @@ test('property: a banner has only visible characters, and bash reads its argv ba
     ),
     { numRuns: 200 },
   )
-  const { stdout } = spawnSync('bash', ['-c', written.map((line) => `printf '%s\\0' ${line}; printf '\\n\\0'`).join('\n')], {
+  const { stdout } = spawnSync('bash', ['--norc', '-c', written.map((line) => `printf '%s\\0' ${line}; printf '\\n\\0'`).join('\n')], {
     encoding: 'utf8',
     env: { LC_ALL: 'C.UTF-8' },
   })
