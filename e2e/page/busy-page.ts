@@ -3,6 +3,8 @@ import { MAX_PAGE_CELLS, MAX_PAGE_ROWS } from '../../src/protocol/limits/page.ts
 import type { PageContactChange } from '../../src/protocol/page.ts'
 import type { PageContact, PagePeer, PageRun } from '../../src/protocol/page-lists.ts'
 import { NO_RUN_FACTS } from '../../src/programs/ui/run-index.ts'
+import { sortedPeers } from '../../src/programs/ui/peer-list.ts'
+import { sortedRuns } from '../../src/programs/ui/run-list.ts'
 import { rangeStart, sliceOf } from '../../src/programs/ui/slices.ts'
 import { pageFanout, pagePeer, pageRun } from '../../test/support/page-host.ts'
 
@@ -82,7 +84,7 @@ export const busyHost = (): BusyHost => {
       latest: runs.slice(0, 8),
       problems: [],
     }),
-    runs: async ({ result, text, within_ms, fanout_id, from }) => {
+    runs: async ({ result, text, within_ms, fanout_id, order, from }) => {
       const since = rangeStart(Date.now(), within_ms)
       const hosts = all(300, (at) =>
         pageRun(`host-${at}`, { on: `web${at + 1}`, ...(at < 3 ? { result: 'failed', code: 1 } : {}), fanout_id: 'f' }),
@@ -90,7 +92,11 @@ export const busyHost = (): BusyHost => {
       const fitting = (fanout_id === null ? runs : hosts).filter(
         (run) => (result === null || run.result === result) && run.argv.join(' ').includes(text) && run.started_at >= since,
       )
-      return { ...sliceOf(fitting, from, fanout_id === null ? MAX_PAGE_ROWS : MAX_PAGE_CELLS), older: true, problems: [] }
+      return {
+        ...sliceOf(sortedRuns(fitting, { fanout_id, order }, Date.now()), from, fanout_id === null ? MAX_PAGE_ROWS : MAX_PAGE_CELLS),
+        older: true,
+        problems: [],
+      }
     },
     run: async (key) => ({
       run: pageRun(key, { key, ...RESULTS[2] }),
@@ -104,7 +110,7 @@ export const busyHost = (): BusyHost => {
     }),
     explain: async () => ({ outcome: 'denied', text: 'The entry "status" allows: df -h' }),
     fanouts: async () => ({ rows: [pageFanout('f', { ok: 297, failed: 3 }), pageFanout('g', { ok: 40 })], problems: [] }),
-    peers: async ({ text, label, state, from }) => {
+    peers: async ({ text, label, state, order, from }) => {
       const [key = '', value = ''] = label.split('=')
       const fitting = peers.filter(
         (peer) =>
@@ -112,7 +118,7 @@ export const busyHost = (): BusyHost => {
           (label === '' || peer.labels[key] === value) &&
           (state === null || (state === 'up' ? peer.state !== 'not_seen' : peer.state === state)),
       )
-      return { ...sliceOf(fitting, from), labels: ['role=db', 'role=web', 'site=ber', 'site=fra'], problems: [] }
+      return { ...sliceOf(sortedPeers(fitting, order), from), labels: ['role=db', 'role=web', 'site=ber', 'site=fra'], problems: [] }
     },
     contacts: async ({ text, from }) => ({
       ...sliceOf(

@@ -12,13 +12,21 @@ export interface PageSlice<T> {
   readonly problems: readonly string[]
 }
 
+/** A column that sorts a list. `-` before it means descending. */
+export type ListOrder<C extends string> = C | `-${C}`
+
+/** The orders of these columns, in both directions. */
+const ordersOf = <C extends string>(columns: readonly C[]): readonly ListOrder<C>[] =>
+  columns.flatMap((column) => [column, `-${column}`] as const)
+
 // ---- peers ----
 
 export const PEER_STATES = ['linked', 'connected', 'announced', 'not_seen'] as const
 export type PeerState = (typeof PEER_STATES)[number]
 
-export const PEER_ORDERS = ['name', 'state', 'rtt', 'seen'] as const
-export type PeerOrder = (typeof PEER_ORDERS)[number]
+const PEER_COLUMNS = ['name', 'state', 'trust', 'labels', 'seen', 'rtt', 'path', 'version'] as const
+export type PeerColumn = (typeof PEER_COLUMNS)[number]
+export const PEER_ORDERS = ordersOf(PEER_COLUMNS)
 
 /** A contact, or another agent that the daemon knows, on one machine. */
 export interface PagePeer {
@@ -45,7 +53,8 @@ export interface PagePeersQuery {
   /** `KEY=VALUE`, or empty. */
   readonly label: string
   readonly state: PeerState | 'up' | null
-  readonly order: PeerOrder
+  /** Null: contacts first, by name. */
+  readonly order: ListOrder<PeerColumn> | null
   readonly from: number
 }
 
@@ -70,6 +79,10 @@ export type RunSide = (typeof RUN_SIDES)[number]
 export const RUN_RESULTS = ['running', 'waiting', 'ok', 'failed', 'denied', 'lost', 'unknown'] as const
 /** `lost`: its daemon died or output is missing. `unknown`: the end is missing in the records of this machine. */
 export type PageResult = (typeof RUN_RESULTS)[number]
+
+const RUN_COLUMNS = ['result', 'command', 'who', 'took', 'began'] as const
+export type RunColumn = (typeof RUN_COLUMNS)[number]
+export const RUN_ORDERS = ordersOf(RUN_COLUMNS)
 
 export interface PageRun {
   /** Identifies the run on the page. */
@@ -107,6 +120,8 @@ export interface PageRunsQuery {
   readonly within_ms: number | null
   /** Only hosts of this fan-out, those that failed first. */
   readonly fanout_id: string | null
+  /** Null: newest first, or the order of a fan-out. */
+  readonly order: ListOrder<RunColumn> | null
   readonly from: number
 }
 

@@ -1,5 +1,6 @@
 import type { ComponentChildren } from 'preact'
 import { numberText } from './format.ts'
+import { nextOrder, sortOf } from './orders.ts'
 
 export interface Column<T> {
   readonly name: string
@@ -19,17 +20,17 @@ export interface TableProps<T> {
   readonly onOrder?: (order: string) => void
 }
 
-const Heading = <T,>({ column, order, onOrder }: { readonly column: Column<T> } & Pick<TableProps<T>, 'order' | 'onOrder'>) => (
+const Heading = <T,>({ column, order = '', onOrder }: { readonly column: Column<T> } & Pick<TableProps<T>, 'order' | 'onOrder'>) => (
   <th
     scope="col"
     role="columnheader"
     class={column.kind}
-    aria-sort={column.order === undefined ? undefined : column.order === order ? 'ascending' : 'none'}
+    aria-sort={column.order === undefined || onOrder === undefined ? undefined : sortOf(column.order, order)}
   >
-    {column.order === undefined ? (
+    {column.order === undefined || onOrder === undefined ? (
       column.name
     ) : (
-      <button type="button" class="order" onClick={() => onOrder?.(column.order!)}>
+      <button type="button" class="order" onClick={() => onOrder(nextOrder(order, column.order!))}>
         {column.name}
       </button>
     )}
@@ -50,7 +51,7 @@ const Cell = <T,>({ column: { name, kind, show }, row }: { readonly column: Colu
 
 /** A table that becomes a list of cards on a phone. Its roles are stated, because browsers drop those of boxes with another layout. */
 export const Table = <T,>({ label, columns, rows, keyOf, ...order }: TableProps<T>) => (
-  <table role="table" aria-label={label}>
+  <table role="table" aria-label={label} class={order.onOrder === undefined ? '' : 'sortable'}>
     <thead role="rowgroup">
       <tr role="row">
         {columns.map((column) => (

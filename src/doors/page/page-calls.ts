@@ -29,6 +29,7 @@ import {
   type PageJournalQuery,
   type PagePeersQuery,
   type PageRunsQuery,
+  RUN_ORDERS,
   RUN_RESULTS,
   RUN_SIDES,
 } from '../../protocol/page-lists.ts'
@@ -65,6 +66,7 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
       host: filter,
       within_ms: orNull(count),
       fanout_id: orNull(shortText),
+      order: orNull(oneOf(RUN_ORDERS)),
       from,
     },
     run: async ({ sources }, body) => sources.runs(body as unknown as PageRunsQuery),
@@ -87,7 +89,7 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
   },
   fanouts: { fields: {}, run: async ({ sources }) => sources.fanouts() },
   peers: {
-    fields: { text: filter, label: filter, state: orNull(oneOf([...PEER_STATES, 'up'])), order: oneOf(PEER_ORDERS), from },
+    fields: { text: filter, label: filter, state: orNull(oneOf([...PEER_STATES, 'up'])), order: orNull(oneOf(PEER_ORDERS)), from },
     run: async ({ sources }, body) => sources.peers(body as unknown as PagePeersQuery),
   },
   ping: { fields: { agent_id: id }, run: async ({ sources }, body, signal) => sources.ping(String(body['agent_id']), signal) },

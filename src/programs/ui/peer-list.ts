@@ -10,10 +10,13 @@ import {
   type PagePeers,
   type PagePeersQuery,
   type PagePing,
+  type PeerColumn,
   type PeerState,
 } from '../../protocol/page-lists.ts'
+import { TRUST_LEVELS } from '../../protocol/reasons.ts'
 import { type DaemonLists, nameOr } from './daemon-lists.ts'
 import { hasWords, sliceOf } from './slices.ts'
+import { type SortValues, sortedBy } from './sorting.ts'
 
 interface PeerListDeps {
   readonly api: LocalApi
@@ -37,13 +40,21 @@ const stateOf = ({ linked, connected }: PeerJson): PeerState => (linked ? 'linke
 /** Whether the daemon is connected to it, or has heard of it lately. */
 export const isUp = ({ state }: Pick<PagePeer, 'state'>): boolean => state !== 'not_seen'
 
-const byText = (a: string | null, b: string | null): number => (a === b ? 0 : a === null ? 1 : b === null ? -1 : a < b ? -1 : 1)
+const VALUES: SortValues<PagePeer, PeerColumn> = {
+  name: ({ name }) => name,
+  state: ({ state }) => PEER_STATES.indexOf(state),
+  trust: ({ trust }) => (trust === null ? null : TRUST_LEVELS.indexOf(trust)),
+  labels: (peer) => labelsOf(peer).join(' ') || null,
+  seen: ({ last_seen }) => last_seen,
+  rtt: ({ rtt_ms }) => rtt_ms,
+  path: ({ path }) => path,
+  version: ({ version }) => version,
+}
 
-const ORDERS: Readonly<Record<PagePeersQuery['order'], (a: PagePeer, b: PagePeer) => number>> = {
-  name: (a, b) => Number(a.trust === null) - Number(b.trust === null) || byText(a.name, b.name),
-  state: (a, b) => PEER_STATES.indexOf(a.state) - PEER_STATES.indexOf(b.state),
-  rtt: (a, b) => (a.rtt_ms ?? Infinity) - (b.rtt_ms ?? Infinity) || 0,
-  seen: (a, b) => byText(b.last_seen ?? '', a.last_seen ?? ''),
+/** Sorts peers. By default contacts come first, by name, and peers without a name last. */
+export const sortedPeers = (peers: readonly PagePeer[], order: PagePeersQuery['order']): readonly PagePeer[] => {
+  const contactsFirst = Object.groupBy(sortedBy(peers, 'name', VALUES), ({ trust }) => (trust === null ? 'others' : 'contacts'))
+  return sortedBy([...(contactsFirst.contacts ?? []), ...(contactsFirst.others ?? [])], order, VALUES)
 }
 
 /** Contacts and discovered agents, for all pages. */
@@ -66,7 +77,7 @@ export class PeerList {
         (state === null || (state === 'up' ? isUp(peer) : peer.state === state)) &&
         hasText([peer.name ?? '', peer.agent_id, peer.machine_id, peer.path, ...labelsOf(peer)].join(' ')),
     )
-    const slice = sliceOf(fitting.toSorted(ORDERS[order]), from)
+    const slice = sliceOf(sortedPeers(fitting, order), from)
     this.#askVersions(slice.rows)
     const labels = [...new Set(all.flatMap(labelsOf))].toSorted().slice(0, MAX_OFFERED_LABELS)
     return { ...slice, labels, problems: [] }

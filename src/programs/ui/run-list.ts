@@ -23,11 +23,13 @@ import {
   type PageRunsQuery,
   RUN_RESULTS,
   type PageResult,
+  type RunColumn,
 } from '../../protocol/page-lists.ts'
 import { type DaemonLists, SharedAnswer, nameOr } from './daemon-lists.ts'
 import type { JournalBook } from './journal-book.ts'
 import { type IndexedRun, RunIndex } from './run-index.ts'
 import { hasWords, rangeStart, sliceOf } from './slices.ts'
+import { type SortValues, sortedBy } from './sorting.ts'
 
 interface RunListDeps {
   readonly api: LocalApi
@@ -38,6 +40,21 @@ interface RunListDeps {
 
 /** Hosts of a fan-out in the order in which an operator needs them. */
 const WORST_FIRST: readonly PageResult[] = ['failed', 'denied', 'lost', 'unknown', 'waiting', 'running', 'ok']
+
+/** Gets the values of a run by which a list is sorted. A running one has taken the time until now. */
+const valuesAt = (now: number): SortValues<PageRun, RunColumn> => ({
+  result: ({ result }) => WORST_FIRST.indexOf(result),
+  command: ({ argv }) => argv.join(' ') || null,
+  who: ({ who, on }) => `${who} ${on ?? 'this machine'}`,
+  took: ({ duration_ms, result, started_at }) => duration_ms ?? (result === 'running' ? now - Date.parse(started_at) || null : null),
+  began: ({ started_at }) => started_at,
+})
+
+/** Sorts runs that are newest first. Hosts of a fan-out that failed come first. */
+export const sortedRuns = (runs: readonly PageRun[], { fanout_id, order }: Pick<PageRunsQuery, 'fanout_id' | 'order'>, now: number) => {
+  const values = valuesAt(now)
+  return sortedBy(fanout_id === null ? runs : sortedBy(sortedBy(runs, 'who', values), 'result', values), order, values)
+}
 
 /** Runs of this machine and of this agent, for all pages. */
 export class RunList {
@@ -69,12 +86,7 @@ export class RunList {
         hasHost(`${run.who} ${run.on ?? ''} ${run.agent_id ?? ''}`) &&
         hasText(`${run.argv.join(' ')} ${run.reason ?? ''} ${run.request_id}`),
     )
-    const sorted =
-      fanout_id === null
-        ? fitting
-        : fitting.toSorted(
-            (a, b) => WORST_FIRST.indexOf(a.result) - WORST_FIRST.indexOf(b.result) || (a.on ?? '').localeCompare(b.on ?? ''),
-          )
+    const sorted = sortedRuns(fitting, query, this.#deps.clock.now())
     const older = this.#index.isFull || [...this.#cursors.values()].some(({ skipped }) => skipped)
     return { ...sliceOf(sorted, query.from, fanout_id === null ? MAX_PAGE_ROWS : MAX_PAGE_CELLS), older, problems }
   }

@@ -1,6 +1,7 @@
 import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
-import type { PagePeer, PagePeers } from '../../protocol/page-lists.ts'
+import { PEER_ORDERS, type PagePeer, type PagePeers } from '../../protocol/page-lists.ts'
 import { Choice, Filters, TextFilter } from '../filters.tsx'
+import { orderIn } from '../orders.ts'
 import { Ago, Labels, Level, Problems } from '../parts.tsx'
 import { type ViewQuery, hrefOf } from '../router.ts'
 import { type Column, NONE, Pager, Table } from '../table.tsx'
@@ -30,8 +31,12 @@ export const PeerName = ({ peer }: { readonly peer: PagePeer }) => (
 const columnsAt = (now: number): readonly Column<PagePeer>[] => [
   { name: 'Name', order: 'name', kind: 'wide', show: (peer) => <PeerName peer={peer} /> },
   { name: 'State', order: 'state', show: (peer) => <State state={peer.state} /> },
-  { name: 'Trust', show: ({ trust }) => (trust === null ? <span class="quiet">no contact</span> : <Level level={trust} />) },
-  { name: 'Labels', show: ({ labels }) => (Object.keys(labels).length === 0 ? NONE : <Labels labels={labels} />) },
+  {
+    name: 'Trust',
+    order: 'trust',
+    show: ({ trust }) => (trust === null ? <span class="quiet">no contact</span> : <Level level={trust} />),
+  },
+  { name: 'Labels', order: 'labels', show: ({ labels }) => (Object.keys(labels).length === 0 ? NONE : <Labels labels={labels} />) },
   { name: 'Last seen', order: 'seen', show: ({ last_seen }) => (last_seen === null ? NONE : <Ago iso={last_seen} now={now} />) },
   {
     name: 'Round trip',
@@ -41,6 +46,7 @@ const columnsAt = (now: number): readonly Column<PagePeer>[] => [
   },
   {
     name: 'Path',
+    order: 'path',
     show: ({ path }) =>
       path === null ? (
         NONE
@@ -52,14 +58,14 @@ const columnsAt = (now: number): readonly Column<PagePeer>[] => [
         </>
       ),
   },
-  { name: 'Version', show: ({ version }) => (version === null ? NONE : <Name text={version} />) },
+  { name: 'Version', order: 'version', show: ({ version }) => (version === null ? NONE : <Name text={version} />) },
 ]
 
 /** Contacts and discovered agents. */
 const PeerTable = ({ query }: { readonly query: ViewQuery }) => {
   const now = useNow(5_000)
   const [text, from] = [useTyped(query.get('text')), Number(query.get('from')) || 0]
-  const [label, state, order] = [query.get('label'), query.get('state'), query.get('order') || 'name']
+  const [label, state, order] = [query.get('label'), query.get('state'), orderIn(PEER_ORDERS, query.get('order'))]
   const body = { text, label, state: state === '' ? null : state, order, from }
   const { value, problem } = usePolled<PagePeers>('peers', body, POLL_MS, JSON.stringify(body))
   const set = (name: string) => (chosen: string) => query.set({ [name]: chosen, from: '' })
@@ -89,7 +95,7 @@ const PeerTable = ({ query }: { readonly query: ViewQuery }) => {
       )}
       {value !== null && value.total > 0 && (
         <>
-          <Table label="Peers" columns={columnsAt(now)} rows={value.rows} keyOf={keyOfPeer} order={order} onOrder={set('order')} />
+          <Table label="Peers" columns={columnsAt(now)} rows={value.rows} keyOf={keyOfPeer} order={order ?? ''} onOrder={set('order')} />
           <Pager
             from={value.from}
             total={value.total}

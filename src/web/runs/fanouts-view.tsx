@@ -73,7 +73,7 @@ const Host = ({ run }: { readonly run: PageRun }) => (
 /** The hosts of one fan-out, those that failed first. */
 const Fanout = ({ id, query }: { readonly id: string; readonly query: ViewQuery }) => {
   const from = Number(query.get('from')) || 0
-  const body = { side: null, result: null, text: '', host: '', within_ms: null, fanout_id: id, from }
+  const body = { side: null, result: null, text: '', host: '', within_ms: null, fanout_id: id, order: null, from }
   const { value, problem } = usePolled<PageRuns>('runs', body, POLL_MS, String(from))
   const [first] = value?.rows ?? []
   return (

@@ -2,7 +2,7 @@ import type { PageRun } from '../../protocol/page-lists.ts'
 import { durationText } from '../format.ts'
 import { Clock, Command, Result } from '../parts.tsx'
 import { hrefOf } from '../router.ts'
-import { type Column, NONE, Table } from '../table.tsx'
+import { type Column, NONE, Table, type TableProps } from '../table.tsx'
 import { Name } from '../visible.tsx'
 
 /** Requester and target of a run. */
@@ -25,19 +25,22 @@ const durationOf = ({ duration_ms, result, started_at }: PageRun, now: number): 
 }
 
 const columnsAt = (now: number): readonly Column<PageRun>[] => [
-  { name: 'Result', kind: 'fit', show: (run) => <Result run={run} /> },
-  { name: 'Command', kind: 'wide', show: (run) => <CommandLink run={run} /> },
-  { name: 'Who and where', show: (run) => <WhoAndWhere run={run} /> },
-  { name: 'Took', kind: 'number', show: (run) => durationOf(run, now) },
-  { name: 'Began', kind: 'fit', show: (run) => <Clock iso={run.started_at} now={now} /> },
+  { name: 'Result', order: 'result', kind: 'fit', show: (run) => <Result run={run} /> },
+  { name: 'Command', order: 'command', kind: 'wide', show: (run) => <CommandLink run={run} /> },
+  { name: 'Who and where', order: 'who', show: (run) => <WhoAndWhere run={run} /> },
+  { name: 'Took', order: 'took', kind: 'number', show: (run) => durationOf(run, now) },
+  { name: 'Began', order: 'began', kind: 'fit', show: (run) => <Clock iso={run.started_at} now={now} /> },
 ]
 
 export const RunTable = ({
   runs,
   now,
   label = 'Runs',
+  ...order
 }: {
   readonly runs: readonly PageRun[]
   readonly now: number
   readonly label?: string
-}) => <Table label={label} columns={columnsAt(now)} rows={runs} keyOf={({ key }) => key} />
+} & Pick<TableProps<PageRun>, 'order' | 'onOrder'>) => (
+  <Table label={label} columns={columnsAt(now)} rows={runs} keyOf={({ key }) => key} {...order} />
+)

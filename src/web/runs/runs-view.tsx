@@ -1,7 +1,8 @@
 import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
-import { type PageRun, type PageRuns, RUN_RESULTS } from '../../protocol/page-lists.ts'
+import { type PageRun, type PageRuns, RUN_ORDERS, RUN_RESULTS } from '../../protocol/page-lists.ts'
 import { Choice, Filters, RangeChoice, TextFilter, rangeMs } from '../filters.tsx'
 import { RESULT_NAMES } from '../format.ts'
+import { orderIn } from '../orders.ts'
 import { Problems } from '../parts.tsx'
 import type { ViewQuery } from '../router.ts'
 import type { PageState } from '../store.ts'
@@ -50,18 +51,20 @@ const bodyOf = (query: ViewQuery, text: string, host: string) => ({
   host,
   within_ms: rangeMs(query.get('within')),
   fanout_id: null,
+  order: orderIn(RUN_ORDERS, query.get('order')),
   from: Number(query.get('from')) || 0,
 })
 
-/** Runs of this machine and of this agent, newest first. */
+/** Runs of this machine and of this agent, newest first or sorted by a column. */
 const RunList = ({ state, query }: { readonly state: PageState; readonly query: ViewQuery }) => {
   const now = useNow(1_000)
   const body = bodyOf(query, useTyped(query.get('text')), useTyped(query.get('host')))
   const { value, problem } = usePolled<PageRuns>('runs', body, POLL_MS, JSON.stringify(body))
   const going = useWatched(state.events)
   const isFiltered = FILTERS.some((name) => query.get(name) !== '')
-  // A local program whose log is not known has its runs in the events alone.
-  const more = value === null || isFiltered || body.from > 0 ? [] : unlistedRuns(state.events, value.rows, going, now)
+  const isSorted = body.order !== null && value?.total !== 0
+  // A local program whose log is not known has its runs in the events alone. Only the server can sort the whole list.
+  const more = value === null || isFiltered || isSorted || body.from > 0 ? [] : unlistedRuns(state.events, value.rows, going, now)
   const recent = more.filter((run) => isOpen(run) || value!.total <= value!.rows.length)
   return (
     <>
@@ -75,7 +78,12 @@ const RunList = ({ state, query }: { readonly state: PageState; readonly query: 
       )}
       {value !== null && value.total + recent.length > 0 && (
         <>
-          <RunTable runs={newestFirst([...recent, ...value.rows])} now={now} />
+          <RunTable
+            runs={isSorted ? value.rows : newestFirst([...recent, ...value.rows])}
+            now={now}
+            order={body.order ?? ''}
+            onOrder={(order) => query.set({ order, from: '' })}
+          />
           <Pager
             from={value.from}
             total={value.total}
@@ -86,6 +94,7 @@ const RunList = ({ state, query }: { readonly state: PageState; readonly query: 
           />
         </>
       )}
+      {isSorted && !isFiltered && <p class="quiet">A sorted list has only runs that a log or the daemon records.</p>}
       {value?.older === true && <p class="quiet">The logs have older runs. Read them with x0x audit tail.</p>}
     </>
   )

@@ -100,7 +100,7 @@ test('without a daemon, x0x ui shows the files of this machine, and ends on SIGT
   assert.equal(asked.outcome, 'asked')
   assert.match(policy.pairs[0]?.commands[1]?.note ?? '', /it needs approval on this machine/)
   assert.match(no.text, /argv_not_allowed/)
-  const query = { side: null, result: null, text: '', host: '', within_ms: null, fanout_id: null, from: 0 }
+  const query = { side: null, result: null, text: '', host: '', within_ms: null, fanout_id: null, order: null, from: 0 }
   const runs = await call<PageRuns>('runs', query)
   assert.deepEqual([runs.rows, runs.total], [[], 0])
   // A missing daemon is reported once.
