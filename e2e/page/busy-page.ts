@@ -118,7 +118,13 @@ export const busyHost = (): BusyHost => {
           (label === '' || peer.labels[key] === value) &&
           (state === null || (state === 'up' ? peer.state !== 'not_seen' : peer.state === state)),
       )
-      return { ...sliceOf(sortedPeers(fitting, order), from), labels: ['role=db', 'role=web', 'site=ber', 'site=fra'], problems: [] }
+      return {
+        ...sliceOf(sortedPeers(fitting, order), from),
+        labels: ['role=db', 'role=web', 'site=ber', 'site=fra'],
+        versions: ['0.3.0'],
+        versions_missing: 0,
+        problems: [],
+      }
     },
     contacts: async ({ text, from }) => ({
       ...sliceOf(

@@ -178,7 +178,7 @@ it('text from daemons and logs cannot reorder or hide other text in any view', a
         denial: { cause: bad, next: [bad] },
       }),
       fanouts: async () => ({ rows: [{ ...pageFanout('f', { ok: 1 }), argv: [bad] }], problems: [bad] }),
-      peers: async () => ({ ...slice, rows: [peer], labels: [bad] }),
+      peers: async () => ({ ...slice, rows: [peer], labels: [bad], versions: [bad], versions_missing: 1 }),
       contacts: async () => ({ ...slice, rows: [{ ...contact, revoked: false, revoked_machines: [] }], machines: {} }),
       journal: async () => ({
         ...slice,

@@ -53,6 +53,10 @@ export interface PagePeersQuery {
   /** `KEY=VALUE`, or empty. */
   readonly label: string
   readonly state: PeerState | 'up' | null
+  /** Version of its daemon, or empty. */
+  readonly version: string
+  /** Only peers without a connection that were not seen for this time, or null for all. */
+  readonly unseen_ms: number | null
   /** Null: contacts first, by name. */
   readonly order: ListOrder<PeerColumn> | null
   readonly from: number
@@ -61,6 +65,10 @@ export interface PagePeersQuery {
 export interface PagePeers extends PageSlice<PagePeer> {
   /** Labels of all contacts as `KEY=VALUE`, sorted. */
   readonly labels: readonly string[]
+  /** Versions that occur, the oldest first. */
+  readonly versions: readonly string[]
+  /** Linked peers whose version is not known yet. */
+  readonly versions_missing: number
 }
 
 /** A measurement of a peer. */

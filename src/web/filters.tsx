@@ -1,5 +1,6 @@
 import type { ComponentChildren } from 'preact'
 import { shownSentence } from '../base/visible-text.ts'
+import type { ViewQuery } from './router.ts'
 
 /** Fields that narrow a list. */
 export const Filters = ({ children }: { readonly children: ComponentChildren }) => (
@@ -68,10 +69,50 @@ const RANGES = [
   ['week', 'the last week'],
 ] as const
 
+const AGES = [
+  ['', 'any time'],
+  ['hour', '1 hour'],
+  ['day', '1 day'],
+  ['week', '1 week'],
+] as const
+
 /** Length of the time range in an address, or null for any time. */
 export const rangeMs = (range: string): number | null => (Object.hasOwn(RANGE_MS, range) ? RANGE_MS[range]! : null)
 
 /** The choice of a time range that ends now. */
 export const RangeChoice = ({ name, value, set }: Omit<ChoiceProps, 'choices'>) => (
   <Choice name={name} value={rangeMs(value) === null ? '' : value} choices={RANGES} set={set} />
+)
+
+/** The choice of an age. */
+export const AgeChoice = ({ name, value, set }: Omit<ChoiceProps, 'choices'>) => (
+  <Choice name={name} value={AGES.some(([age]) => age === value) ? value : ''} choices={AGES} set={set} />
+)
+
+/** The choice of one of the values that occur in a list. A chosen value stays in it. */
+export const ValueChoice = ({ name, value, values, set }: Omit<ChoiceProps, 'choices'> & { readonly values: readonly string[] }) => (
+  <Choice
+    name={name}
+    value={value}
+    choices={[['', 'any'], ...[...new Set([...values, ...(value === '' ? [] : [value])])].map((one) => [one, one] as const)]}
+    set={set}
+  />
+)
+
+/** Says that a list is empty because of its filters, and clears them. */
+export const NoMatch = ({
+  of,
+  filters,
+  query,
+}: {
+  readonly of: string
+  readonly filters: readonly string[]
+  readonly query: ViewQuery
+}) => (
+  <p class="empty">
+    No {of} matches these filters.{' '}
+    <button type="button" onClick={() => query.set(Object.fromEntries([...filters, 'from'].map((name) => [name, ''])))}>
+      Clear the filters
+    </button>
+  </p>
 )

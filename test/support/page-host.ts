@@ -92,7 +92,7 @@ const NOTHING: PageSources = {
     throw new AppError('unknown_run')
   },
   fanouts: async () => ({ rows: [], problems: [] }),
-  peers: async () => ({ ...NO_ROWS, labels: [] }),
+  peers: async () => ({ ...NO_ROWS, labels: [], versions: [], versions_missing: 0 }),
   ping: async () => {
     throw new AppError('peer_unreachable')
   },

@@ -89,7 +89,15 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
   },
   fanouts: { fields: {}, run: async ({ sources }) => sources.fanouts() },
   peers: {
-    fields: { text: filter, label: filter, state: orNull(oneOf([...PEER_STATES, 'up'])), order: orNull(oneOf(PEER_ORDERS)), from },
+    fields: {
+      text: filter,
+      label: filter,
+      state: orNull(oneOf([...PEER_STATES, 'up'])),
+      version: filter,
+      unseen_ms: orNull(count),
+      order: orNull(oneOf(PEER_ORDERS)),
+      from,
+    },
     run: async ({ sources }, body) => sources.peers(body as unknown as PagePeersQuery),
   },
   ping: { fields: { agent_id: id }, run: async ({ sources }, body, signal) => sources.ping(String(body['agent_id']), signal) },

@@ -3,7 +3,7 @@ import type { Clock } from '../../base/clock.ts'
 import { errorText } from '../../base/errors.ts'
 import type { LocalApi } from '../../clients/daemon.ts'
 import type { ContactRecord, PeerJson, Pinged } from '../../protocol/api-answers.ts'
-import { MAX_PAGE_VERSIONS, PAGE_DAEMON_MS, PAGE_PINGS_AT_ONCE, PAGE_VERSION_MS } from '../../protocol/limits/page.ts'
+import { MAX_PAGE_FILTER, MAX_PAGE_VERSIONS, PAGE_DAEMON_MS, PAGE_PINGS_AT_ONCE, PAGE_VERSION_MS } from '../../protocol/limits/page.ts'
 import {
   PEER_STATES,
   type PagePeer,
@@ -15,8 +15,8 @@ import {
 } from '../../protocol/page-lists.ts'
 import { TRUST_LEVELS } from '../../protocol/reasons.ts'
 import { type DaemonLists, nameOr } from './daemon-lists.ts'
-import { hasWords, sliceOf } from './slices.ts'
-import { type SortValues, sortedBy } from './sorting.ts'
+import { hasWords, rangeStart, sliceOf } from './slices.ts'
+import { type SortValues, compareTexts, sortedBy } from './sorting.ts'
 
 interface PeerListDeps {
   readonly api: LocalApi
@@ -32,6 +32,8 @@ interface KnownVersion {
 
 /** Labels that a filter offers. */
 const MAX_OFFERED_LABELS = 500
+/** Versions that a filter offers. Peers report them, so any text may occur. */
+const MAX_OFFERED_VERSIONS = 100
 
 const labelsOf = ({ labels }: Pick<PagePeer, 'labels'>): string[] => Object.entries(labels).map(([key, value]) => `${key}=${value}`)
 
@@ -39,6 +41,17 @@ const stateOf = ({ linked, connected }: PeerJson): PeerState => (linked ? 'linke
 
 /** Whether the daemon is connected to it, or has heard of it lately. */
 export const isUp = ({ state }: Pick<PagePeer, 'state'>): boolean => state !== 'not_seen'
+
+const isLinked = ({ state }: Pick<PagePeer, 'state'>): boolean => state === 'linked'
+
+const versionsOf = (peers: readonly PagePeer[]): readonly string[] =>
+  [...new Set(peers.flatMap(({ version }) => (version === null || version.length > MAX_PAGE_FILTER ? [] : [version])))]
+    .toSorted(compareTexts)
+    .slice(0, MAX_OFFERED_VERSIONS)
+
+/** Whether a peer was not seen since this time. One that the daemon never saw was not. */
+const isUnseenSince = ({ state, last_seen }: PagePeer, iso: string): boolean =>
+  state !== 'linked' && state !== 'connected' && (last_seen === null || last_seen < iso)
 
 const VALUES: SortValues<PagePeer, PeerColumn> = {
   name: ({ name }) => name,
@@ -68,19 +81,26 @@ export class PeerList {
     this.#deps = deps
   }
 
-  async peers({ text, label, state, order, from }: PagePeersQuery): Promise<PagePeers> {
+  async peers({ text, label, state, version, unseen_ms, order, from }: PagePeersQuery): Promise<PagePeers> {
+    const unseenSince = unseen_ms === null ? null : rangeStart(this.#deps.clock.now(), unseen_ms)
     const all = await this.all()
     const hasText = hasWords(text)
-    const fitting = all.filter(
+    const some = all.filter(
       (peer) =>
+        (unseenSince === null || isUnseenSince(peer, unseenSince)) &&
         (label === '' || labelsOf(peer).includes(label)) &&
         (state === null || (state === 'up' ? isUp(peer) : peer.state === state)) &&
         hasText([peer.name ?? '', peer.agent_id, peer.machine_id, peer.path, ...labelsOf(peer)].join(' ')),
     )
+    const fitting = version === '' ? some : some.filter((peer) => peer.version === version)
     const slice = sliceOf(sortedPeers(fitting, order), from)
-    this.#askVersions(slice.rows)
+    // A list that depends on versions needs those of all its peers.
+    const isByVersion = version !== '' || order === 'version' || order === '-version'
+    if (isByVersion) this.#askVersions(some.slice(0, MAX_PAGE_VERSIONS), true)
+    else this.#askVersions(slice.rows)
+    const versions_missing = isByVersion ? some.filter((peer) => isLinked(peer) && peer.version === null).length : 0
     const labels = [...new Set(all.flatMap(labelsOf))].toSorted().slice(0, MAX_OFFERED_LABELS)
-    return { ...slice, labels, problems: [] }
+    return { ...slice, labels, versions: versionsOf(all), versions_missing, problems: [] }
   }
 
   /** Contacts that are not seen come last. */
@@ -127,20 +147,23 @@ export class PeerList {
     }
   }
 
-  /** Asks some linked peers for their version. The next answer has it. */
-  #askVersions(peers: readonly PagePeer[]): void {
+  /** Asks some linked peers for their version, or all of them, a few at a time. The next answer has it. */
+  #askVersions(peers: readonly PagePeer[], goesOn = false): void {
     const now = this.#deps.clock.monotonic()
-    for (const { agent_id, machine_id, state } of peers) {
+    for (const peer of peers) {
+      const { agent_id, machine_id } = peer
       const known = this.#versions.get(machine_id ?? '')
       if (this.#asking >= PAGE_PINGS_AT_ONCE) return
-      if (agent_id === null || machine_id === null || state !== 'linked' || (known !== undefined && now - known.at < PAGE_VERSION_MS))
-        continue
+      if (agent_id === null || machine_id === null || !isLinked(peer) || (known !== undefined && now - known.at < PAGE_VERSION_MS)) continue
       this.#asking += 1
       // One that does not answer is asked again later.
       this.#versions.set(machine_id, { version: known?.version ?? null, at: now })
       void this.ping(agent_id, AbortSignal.timeout(PAGE_DAEMON_MS))
         .catch((error: unknown) => errorText(error))
-        .finally(() => (this.#asking -= 1))
+        .finally(() => {
+          this.#asking -= 1
+          if (goesOn) this.#askVersions(peers, goesOn)
+        })
     }
   }
 }

@@ -62,11 +62,11 @@ export const MAX_PAGE_FANOUTS = 100
 export const PAGE_SHARED_MS = 1_000
 /** Time for one answer of the daemon. */
 export const PAGE_DAEMON_MS = 10_000
-/** Peers whose version is asked for one reply with peers. Only linked ones are asked, so that no connection is made for it. */
+/** Peers whose version is asked at once. Only linked ones are asked, so that no connection is made for it. */
 export const PAGE_PINGS_AT_ONCE = 4
 /** Age at which the version of a peer is asked again. */
 export const PAGE_VERSION_MS = 10 * 60_000
-/** Peers whose version is remembered. */
+/** Peers whose version is remembered, and asked for a list that is sorted or filtered by version. */
 export const MAX_PAGE_VERSIONS = 4_096
 /** Log lines searched for them. */
 export const MAX_PAGE_SEARCHED = 5_000

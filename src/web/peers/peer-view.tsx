@@ -108,7 +108,7 @@ const Facts = ({ peer }: { readonly peer: PagePeer }) => {
 
 /** One peer, by the ID of its machine, or of its agent if it was not seen. */
 export const PeerView = ({ id }: { readonly id: string }) => {
-  const body = { text: id.slice(0, 256), label: '', state: null, order: null, from: 0 }
+  const body = { text: id.slice(0, 256), label: '', state: null, version: '', unseen_ms: null, order: null, from: 0 }
   const { value, problem } = usePolled<PagePeers>('peers', body, POLL_MS)
   const peer = value?.rows.find((one) => keyOfPeer(one) === id) ?? null
   return (

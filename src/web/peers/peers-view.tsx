@@ -1,6 +1,7 @@
 import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
 import { PEER_ORDERS, type PagePeer, type PagePeers } from '../../protocol/page-lists.ts'
-import { Choice, Filters, TextFilter } from '../filters.tsx'
+import { AgeChoice, Choice, Filters, NoMatch, TextFilter, ValueChoice, rangeMs } from '../filters.tsx'
+import { counted } from '../format.ts'
 import { orderIn } from '../orders.ts'
 import { Ago, Labels, Level, Problems } from '../parts.tsx'
 import { type ViewQuery, hrefOf } from '../router.ts'
@@ -61,41 +62,63 @@ const columnsAt = (now: number): readonly Column<PagePeer>[] => [
   { name: 'Version', order: 'version', show: ({ version }) => (version === null ? NONE : <Name text={version} />) },
 ]
 
+const FILTERS = ['text', 'state', 'label', 'version', 'unseen'] as const
+
+interface FieldsProps {
+  readonly query: ViewQuery
+  readonly value: PagePeers | null
+  readonly set: (name: string) => (chosen: string) => void
+}
+
+const Fields = ({ query, value, set }: FieldsProps) => (
+  <Filters>
+    <TextFilter name="Find" hint="name, label, ID, relay" value={query.get('text')} set={set('text')} isSearch />
+    <Choice name="State" value={query.get('state')} choices={STATES} set={set('state')} />
+    <ValueChoice name="Label" value={query.get('label')} values={value?.labels ?? []} set={set('label')} />
+    <ValueChoice name="Version" value={query.get('version')} values={value?.versions ?? []} set={set('version')} />
+    <AgeChoice name="Not seen for" value={query.get('unseen')} set={set('unseen')} />
+  </Filters>
+)
+
+const bodyOf = (query: ViewQuery, text: string) => ({
+  text,
+  label: query.get('label'),
+  state: query.get('state') || null,
+  version: query.get('version'),
+  unseen_ms: rangeMs(query.get('unseen')),
+  order: orderIn(PEER_ORDERS, query.get('order')),
+  from: Number(query.get('from')) || 0,
+})
+
 /** Contacts and discovered agents. */
 const PeerTable = ({ query }: { readonly query: ViewQuery }) => {
   const now = useNow(5_000)
-  const [text, from] = [useTyped(query.get('text')), Number(query.get('from')) || 0]
-  const [label, state, order] = [query.get('label'), query.get('state'), orderIn(PEER_ORDERS, query.get('order'))]
-  const body = { text, label, state: state === '' ? null : state, order, from }
+  const body = bodyOf(query, useTyped(query.get('text')))
   const { value, problem } = usePolled<PagePeers>('peers', body, POLL_MS, JSON.stringify(body))
   const set = (name: string) => (chosen: string) => query.set({ [name]: chosen, from: '' })
+  const missing = value?.versions_missing ?? 0
   return (
     <>
       <h2>Peers</h2>
-      <Filters>
-        <TextFilter name="Find" hint="name, label, ID, relay" value={query.get('text')} set={set('text')} isSearch />
-        <Choice name="State" value={state} choices={STATES} set={set('state')} />
-        <Choice
-          name="Label"
-          value={label}
-          choices={[
-            ['', 'any'],
-            ...[...new Set([...(value?.labels ?? []), ...(label === '' ? [] : [label])])].map((one) => [one, one] as const),
-          ]}
-          set={set('label')}
-        />
-      </Filters>
+      <Fields query={query} value={value} set={set} />
       <Problems texts={[problem, ...(value?.problems ?? [])]} />
-      {value !== null && value.total === 0 && (
-        <p class="empty">
-          {text === '' && label === '' && state === ''
-            ? 'No contacts and no discovered peers. To pair with another machine: x0x invite NAME'
-            : 'No peer matches these filters.'}
-        </p>
+      {missing > 0 && <p class="quiet">The version of {counted(missing, 'linked peer')} is not known yet.</p>}
+      {value !== null && value.total === 0 && FILTERS.some((name) => query.get(name) !== '') && (
+        <NoMatch of="peer" filters={FILTERS} query={query} />
+      )}
+      {value !== null && value.total === 0 && FILTERS.every((name) => query.get(name) === '') && (
+        <p class="empty">No contacts and no discovered peers. To pair with another machine: x0x invite NAME</p>
       )}
       {value !== null && value.total > 0 && (
         <>
-          <Table label="Peers" columns={columnsAt(now)} rows={value.rows} keyOf={keyOfPeer} order={order ?? ''} onOrder={set('order')} />
+          <Table
+            label="Peers"
+            columns={columnsAt(now)}
+            rows={value.rows}
+            keyOf={keyOfPeer}
+            order={body.order ?? ''}
+            onOrder={set('order')}
+          />
           <Pager
             from={value.from}
             total={value.total}

@@ -1,6 +1,6 @@
 import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
 import { type PageRun, type PageRuns, RUN_ORDERS, RUN_RESULTS } from '../../protocol/page-lists.ts'
-import { Choice, Filters, RangeChoice, TextFilter, rangeMs } from '../filters.tsx'
+import { Choice, Filters, NoMatch, RangeChoice, TextFilter, rangeMs } from '../filters.tsx'
 import { RESULT_NAMES } from '../format.ts'
 import { orderIn } from '../orders.ts'
 import { Problems } from '../parts.tsx'
@@ -71,10 +71,9 @@ const RunList = ({ state, query }: { readonly state: PageState; readonly query: 
       <h2>Runs</h2>
       <Fields query={query} />
       <Problems texts={[problem, ...(value?.problems ?? [])]} />
-      {value !== null && value.total + recent.length === 0 && (
-        <p class="empty">
-          {isFiltered ? 'No run matches these filters.' : 'No runs yet. To run a command on another machine: x0x exec NAME -- COMMAND'}
-        </p>
+      {value !== null && value.total + recent.length === 0 && isFiltered && <NoMatch of="run" filters={FILTERS} query={query} />}
+      {value !== null && value.total + recent.length === 0 && !isFiltered && (
+        <p class="empty">No runs yet. To run a command on another machine: x0x exec NAME -- COMMAND</p>
       )}
       {value !== null && value.total + recent.length > 0 && (
         <>

@@ -57,7 +57,7 @@ const largeMesh = () => {
   return { calls, most: () => mostPings, api: { json, read: json } as unknown as LocalApi }
 }
 
-const QUERY = { text: '', label: '', state: null, order: 'name', from: 0 } as const
+const QUERY = { text: '', label: '', state: null, version: '', unseen_ms: null, order: 'name', from: 0 } as const
 
 test('many pages cost the daemon as many calls as one, and the page asks again after an error', async () => {
   const clock = new ManualClock()
