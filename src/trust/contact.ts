@@ -1,6 +1,6 @@
 import { AppError } from '../base/errors.ts'
 import { didYouMean } from '../base/format.ts'
-import { type Labels, NO_LABELS, labelsProblem } from '../protocol/hosts/contact-index.ts'
+import { type Labels, NO_LABELS, labelsProblem } from '../protocol/hosts/labels.ts'
 import { type AgentId, type MachineId, isHexId } from '../protocol/ids.ts'
 import { isTable } from '../protocol/json-table.ts'
 import { MAX_ADDRESS_TEXT, MAX_CARD_ADDRESSES, MAX_NAME, MIN_ID_PREFIX } from '../protocol/limits/wire.ts'

@@ -1,6 +1,6 @@
 import { AppError } from '../base/errors.ts'
 import type { VerifiedCard } from '../identity/card.ts'
-import { type Labels, NO_LABELS, labelsProblem, sortedLabels } from '../protocol/hosts/contact-index.ts'
+import { type Labels, NO_LABELS, labelsProblem, sortedLabels } from '../protocol/hosts/labels.ts'
 import { type AgentId, type MachineId, isHexId, shortId } from '../protocol/ids.ts'
 import { MAX_SUCCESSIONS } from '../protocol/limits/wire.ts'
 import type { TrustLevel } from '../protocol/reasons.ts'

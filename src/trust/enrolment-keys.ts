@@ -1,5 +1,5 @@
 import { AppError } from '../base/errors.ts'
-import { type Labels, labelsProblem } from '../protocol/hosts/contact-index.ts'
+import { type Labels, labelsProblem } from '../protocol/hosts/labels.ts'
 import { type AgentId, type MachineId, isHexId } from '../protocol/ids.ts'
 import { isTable } from '../protocol/json-table.ts'
 import { ENROL_ATTEMPT_BYTES, ENROL_KEY_ID_BYTES, ENROL_SECRET_BYTES, MAX_ENROL_KEYS } from '../protocol/limits/enrolment.ts'

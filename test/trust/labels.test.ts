@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { test, type TestContext } from 'node:test'
 
 import { MAX_LABEL_TEXT, MAX_LABELS } from '../../src/protocol/limits/fleet.ts'
-import { labelChangesProblem } from '../../src/protocol/hosts/contact-index.ts'
+import { labelChangesProblem } from '../../src/protocol/hosts/labels.ts'
 import { Contacts } from '../../src/trust/contacts.ts'
 import { tempDir } from '../support/temp-dir.ts'
 

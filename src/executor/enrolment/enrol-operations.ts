@@ -1,6 +1,6 @@
 import { AppError } from '../../base/errors.ts'
 import { parseNodeSet, expandNodeSet } from '../../protocol/hosts/node-set.ts'
-import { labelsProblem, labelsText, sortedLabels } from '../../protocol/hosts/contact-index.ts'
+import { labelsProblem, labelsText, sortedLabels } from '../../protocol/hosts/labels.ts'
 import { fromHex, isHexId, toHex } from '../../protocol/ids.ts'
 import { type Sent, map, optional, positive, text } from '../../protocol/json-table.ts'
 import type { EnrolKeyRecord } from '../../protocol/api/enrolment.ts'

@@ -5,7 +5,7 @@ import { addressProblem, dialProblem } from '../../identity/address.ts'
 import { equalBytes, sha256 } from '../../identity/hash.ts'
 import { peerIdOf } from '../../identity/machine-key.ts'
 import { type EnrolArrival, type EnrolAllowed, type EnrolRefused, type EnrolVerdict, judgeEnrolment } from '../../policy/enrolment.ts'
-import { labelsText } from '../../protocol/hosts/contact-index.ts'
+import { labelsText } from '../../protocol/hosts/labels.ts'
 import { fromHex } from '../../protocol/ids.ts'
 import { ENROL_GUESSES_PER_SECOND, ENROL_GUESS_BURST, MAX_ENROL_MESSAGE } from '../../protocol/limits/enrolment.ts'
 import {

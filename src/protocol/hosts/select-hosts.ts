@@ -4,7 +4,8 @@ import type { SelectedHost } from '../api-answers.ts'
 import { type AgentId, isHexId } from '../ids.ts'
 import { MAX_CHOICE_STEPS, MAX_FANOUT_HOSTS, MAX_HOST_WORDS, MAX_ID_PREFIXES, MAX_SHOWN_NAMES } from '../limits/fleet.ts'
 import { MAX_NAME, MIN_ID_PREFIX } from '../limits/wire.ts'
-import { type ContactIndex, NO_LABELS, labelProblem } from './contact-index.ts'
+import type { ContactIndex } from './contact-index.ts'
+import { NO_LABELS, labelProblem } from './labels.ts'
 import { type NodeSet, expandNodeSet, foldNodeSet, parseNodeSet } from './node-set.ts'
 
 /** One term of a host expression. */

@@ -5,7 +5,7 @@ import { test } from 'node:test'
 import { isAppError } from '../../../src/base/errors.ts'
 import { AgentDirectory } from '../../../src/exec/agents.ts'
 import { MAX_FANOUT_HOSTS } from '../../../src/protocol/limits/fleet.ts'
-import type { Labels } from '../../../src/protocol/hosts/contact-index.ts'
+import type { Labels } from '../../../src/protocol/hosts/labels.ts'
 import { patient } from '../../support/wait-limits.ts'
 
 const OWN = `aaaaaa11${'0'.repeat(56)}`
