@@ -1,5 +1,5 @@
 import type { PageSources } from '../../src/doors/page/services.ts'
-import { MAX_PAGE_CELLS, MAX_PAGE_ROWS } from '../../src/protocol/limits/page.ts'
+import { MAX_PAGE_CELLS, MAX_PAGE_CONTACTS, MAX_PAGE_ROWS } from '../../src/protocol/limits/page.ts'
 import type { PageContactChange } from '../../src/protocol/page.ts'
 import type { PageContact, PagePeer, PageRun } from '../../src/protocol/page-lists.ts'
 import { NO_RUN_FACTS } from '../../src/programs/ui/run-index.ts'
@@ -126,10 +126,11 @@ export const busyHost = (): BusyHost => {
         problems: [],
       }
     },
-    contacts: async ({ text, from }) => ({
+    contacts: async ({ text, agents, from }) => ({
       ...sliceOf(
-        contacts.filter(({ name }) => name.includes(text)),
+        contacts.filter(({ name, agent_id }) => name.includes(text) && (agents === null || agents.includes(agent_id))),
         from,
+        agents === null ? MAX_PAGE_ROWS : MAX_PAGE_CONTACTS,
       ),
       machines: { [contacts[0]!.agent_id]: ['c'.repeat(64)] },
       problems: [],

@@ -243,6 +243,8 @@ export interface PageJournal extends PageSlice<PageLogEntry> {
 export interface PageContactsQuery {
   readonly text: string
   readonly level: TrustLevel | null
+  /** Only these agents, all in one reply, or null for all contacts. */
+  readonly agents: readonly string[] | null
   readonly from: number
 }
 

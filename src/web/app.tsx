@@ -14,7 +14,7 @@ import { FanoutsView } from './runs/fanouts-view.tsx'
 import { RunsView } from './runs/runs-view.tsx'
 import { type Action, type PageState, type ShownApproval, statusText, waitingOf } from './store.ts'
 import { useTheme } from './theme.ts'
-import { TrustView } from './trust/trust-view.tsx'
+import { type BulkReports, TrustView } from './trust/trust-view.tsx'
 import { usePageEvents } from './use-page-events.ts'
 import { useNow } from './use-now.ts'
 import { usePolled } from './use-polled.ts'
@@ -125,9 +125,10 @@ interface ViewProps {
   readonly query: ViewQuery
   readonly state: PageState
   readonly dispatch: (action: Action) => void
+  readonly reports: BulkReports
 }
 
-const View = ({ route: { view, item }, query, state, dispatch }: ViewProps) => {
+const View = ({ route: { view, item }, query, state, dispatch, reports }: ViewProps) => {
   switch (view) {
     case 'overview':
       return <OverviewView state={state} />
@@ -142,7 +143,7 @@ const View = ({ route: { view, item }, query, state, dispatch }: ViewProps) => {
     case 'audit':
       return <AuditView query={query} />
     case 'trust':
-      return <TrustView query={query} />
+      return <TrustView query={query} reports={reports} />
     case 'enrol':
       return <EnrolView />
     case 'policy':
@@ -163,6 +164,7 @@ export const App = () => {
   const [state, dispatch] = usePageEvents()
   const [route, change] = useRoute()
   const [isHelp, setHelp] = useState(false)
+  const reports = useState<BulkReports[0]>(null)
   const theme = useTheme()
   const { value: about } = usePolled<PageAbout>('about', {}, ABOUT_MS, state.connection)
   const questions = waitingOf(state)
@@ -195,7 +197,7 @@ export const App = () => {
             </p>
           )}
           {waiting > 0 && route.view !== 'approvals' && <Waiting count={waiting} />}
-          <View key={`${route.view} ${route.item ?? ''}`} route={route} query={query} state={state} dispatch={dispatch} />
+          <View key={`${route.view} ${route.item ?? ''}`} route={route} query={query} state={state} dispatch={dispatch} reports={reports} />
         </main>
       </div>
     </div>

@@ -17,7 +17,7 @@ import {
   wholeUpTo,
 } from '../../protocol/json-table.ts'
 import { MAX_FOLLOWED_RUNS, MAX_GRANT_MS, MAX_GRANT_USES, MAX_RUN_NAME, MAX_SESSION_NAME } from '../../protocol/limits/approvals.ts'
-import { MAX_PAGE_FILTER, MAX_PAGE_RUNS } from '../../protocol/limits/page.ts'
+import { MAX_PAGE_CONTACTS, MAX_PAGE_FILTER, MAX_PAGE_RUNS } from '../../protocol/limits/page.ts'
 import { MAX_ENROL_MS, MAX_ENROL_NAMES, MAX_ENROL_USES, MIN_ENROL_MS } from '../../protocol/limits/enrolment.ts'
 import { MAX_LABELS, MAX_LABEL_TEXT } from '../../protocol/limits/fleet.ts'
 import type { PageContactChange, PageDecision, PageExplainQuery } from '../../protocol/page.ts'
@@ -102,7 +102,7 @@ export const PAGE_CALLS: Readonly<Record<string, CallDefinition>> = {
   },
   ping: { fields: { agent_id: id }, run: async ({ sources }, body, signal) => sources.ping(String(body['agent_id']), signal) },
   contacts: {
-    fields: { text: filter, level: orNull(oneOf(TRUST_LEVELS)), from },
+    fields: { text: filter, level: orNull(oneOf(TRUST_LEVELS)), agents: orNull(listUpTo(id, MAX_PAGE_CONTACTS)), from },
     run: async ({ sources }, body) => sources.contacts(body as unknown as PageContactsQuery),
   },
   contact_trust: {

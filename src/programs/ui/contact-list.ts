@@ -5,6 +5,7 @@ import { operate } from '../../clients/operator.ts'
 import type { AgentAnswer, ContactRecord } from '../../protocol/api-answers.ts'
 import type { EnrolKeysAnswer } from '../../protocol/api/enrolment.ts'
 import { labelsText } from '../../protocol/hosts/labels.ts'
+import { MAX_PAGE_CONTACTS, MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
 import type { PageContactChange } from '../../protocol/page.ts'
 import type { PageEnrolKeys, PageEnrolWish, PageEnrolled } from '../../protocol/page-enrol.ts'
 import type { PageContact, PageContacts, PageContactsQuery } from '../../protocol/page-lists.ts'
@@ -27,16 +28,20 @@ const shownContact = ({ name, agent_id, trust, machines, labels, revoked, revoke
 })
 
 /** Contacts with their trust levels and pins, by name, and the machines on which they are seen. */
-export const contactsOf = async ({ lists }: ContactListDeps, { text, level, from }: PageContactsQuery): Promise<PageContacts> => {
+export const contactsOf = async ({ lists }: ContactListDeps, { text, level, agents, from }: PageContactsQuery): Promise<PageContacts> => {
   const [{ contacts }, { peers }] = await Promise.all([lists.contacts.get(), lists.peers.get()])
   const hasText = hasWords(text)
+  const wanted = agents && new Set(agents)
   const fitting = contacts.filter(
     ({ name, agent_id, trust, labels, machines }) =>
-      (level === null || trust === level) && hasText([name, agent_id, labelsText(labels), ...machines].join(' ')),
+      (level === null || trust === level) &&
+      (wanted === null || wanted.has(agent_id)) &&
+      hasText([name, agent_id, labelsText(labels), ...machines].join(' ')),
   )
   const slice = sliceOf(
     fitting.toSorted((a, b) => (a.name < b.name ? -1 : Number(a.name > b.name))),
     from,
+    wanted === null ? MAX_PAGE_ROWS : MAX_PAGE_CONTACTS,
   )
   const shown = new Set(slice.rows.map(({ agent_id }) => agent_id))
   const seen = Map.groupBy(

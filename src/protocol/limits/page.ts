@@ -42,6 +42,8 @@ export const MAX_PAGE_EVENTS_JSON = 1024 * 1024
 export const PAGE_FOLLOW_MS = 6_000
 /** Rows in one reply. A list has pages of as many, so that neither a browser nor a reply grows with the mesh. */
 export const MAX_PAGE_ROWS = 50
+/** Contacts in one change of many. The dialog lists each, and the page proves and records each. */
+export const MAX_PAGE_CONTACTS = 200
 /** Hosts of a fan-out in one reply. Each takes little room on the page. */
 export const MAX_PAGE_CELLS = 500
 /** Text of a filter. */

@@ -46,7 +46,7 @@ export const labelsOf = (text: string): { readonly labels: Readonly<Record<strin
 }
 
 const labelCalls = (contact: PageContact, labels: Readonly<Record<string, string>>): readonly ContactCall[] => {
-  const gone = Object.keys(contact.labels).filter((key) => labels[key] === undefined)
+  const gone = Object.keys(contact.labels).filter((key) => !Object.hasOwn(labels, key))
   const set = Object.entries(labels).filter(([key, value]) => contact.labels[key] !== value)
   if (gone.length + set.length === 0) return []
   const changes = { ...Object.fromEntries(gone.map((key) => [key, null])), ...Object.fromEntries(set) }
@@ -94,3 +94,19 @@ export const changesOf = (contact: PageContact, wanted: WantedContact, labels: R
   [...trustCalls(contact, wanted.trust), ...pinCalls(contact, wanted.machines), ...labelCalls(contact, labels)].toSorted(
     (a, b) => a.rank - b.rank,
   )
+
+/** Sends the changes of a contact one after the other. Throws at the first that fails, with those that were made. */
+export const sendChanges = async (
+  name: string,
+  calls: readonly ContactCall[],
+  send: (operation: ContactCall['call'], body: object) => Promise<unknown>,
+): Promise<void> => {
+  for (const [at, { call, body }] of calls.entries()) {
+    try {
+      await send(call, body)
+    } catch (error) {
+      const why = error instanceof Error ? error.message : String(error)
+      throw new Error(at === 0 ? why : `${at} of ${calls.length} changes of ${name} were made. Then: ${why}`, { cause: error })
+    }
+  }
+}

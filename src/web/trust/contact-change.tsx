@@ -1,10 +1,11 @@
+import type { ComponentChildren } from 'preact'
 import { useState } from 'preact/hooks'
 import type { PageContact } from '../../protocol/page-lists.ts'
 import { TRUST_LEVELS, type TrustLevel } from '../../protocol/reasons.ts'
 import { call } from '../api.ts'
 import { Confirm } from '../dialog.tsx'
 import { Name } from '../visible.tsx'
-import { type ContactCall, type WantedContact, LEVEL_MEANS, changesOf, labelsOf, textOfLabels } from './changes.ts'
+import { type WantedContact, LEVEL_MEANS, changesOf, labelsOf, sendChanges, textOfLabels } from './changes.ts'
 
 interface ContactChangeProps {
   readonly contact: PageContact
@@ -15,9 +16,17 @@ interface ContactChangeProps {
 
 const ID = /^[0-9a-f]{64}$/
 
-const Level = ({ level, set }: { readonly level: TrustLevel; readonly set: (level: TrustLevel) => void }) => (
+interface LevelProps {
+  /** Null if the present level stays. */
+  readonly level: TrustLevel | null
+  readonly set: (level: TrustLevel) => void
+  readonly children?: ComponentChildren
+}
+
+export const LevelChoice = ({ level, set, children }: LevelProps) => (
   <fieldset class="choices">
     <legend>Trust</legend>
+    {children}
     {TRUST_LEVELS.map((one) => (
       <label key={one}>
         <input type="radio" name="level" checked={one === level} onChange={() => set(one)} /> {one}
@@ -72,18 +81,6 @@ const Pins = ({ known, seen, pinned, set }: PinsProps) => {
   )
 }
 
-/** Sends the changes one after the other. Throws at the first that fails, with those that were made. */
-const send = async (name: string, calls: readonly ContactCall[]): Promise<void> => {
-  for (const [at, { call: operation, body }] of calls.entries()) {
-    try {
-      await call(operation, body)
-    } catch (error) {
-      const why = error instanceof Error ? error.message : String(error)
-      throw new Error(at === 0 ? why : `${at} of ${calls.length} changes of ${name} were made. Then: ${why}`, { cause: error })
-    }
-  }
-}
-
 /** A form for a contact, then a dialog that says what changes. */
 export const ContactChange = ({ contact, seen, close }: ContactChangeProps) => {
   const [wanted, setWanted] = useState<WantedContact>({
@@ -101,7 +98,7 @@ export const ContactChange = ({ contact, seen, close }: ContactChangeProps) => {
       isReady={problem === null && calls.length > 0}
       isDanger={calls.some(({ widens }) => widens)}
       confirm={async () => {
-        await send(contact.name, calls)
+        await sendChanges(contact.name, calls, call)
         close(true)
       }}
       close={() => close(false)}
@@ -110,7 +107,7 @@ export const ContactChange = ({ contact, seen, close }: ContactChangeProps) => {
         agent <Name text={contact.agent_id} />
       </p>
       {contact.revoked && <p class="warning">This agent has revoked its key. No trust level overrides that.</p>}
-      <Level level={wanted.trust} set={(trust) => setWanted({ ...wanted, trust })} />
+      <LevelChoice level={wanted.trust} set={(trust) => setWanted({ ...wanted, trust })} />
       <Pins known={contact.machines} seen={seen} pinned={wanted.machines} set={(machines) => setWanted({ ...wanted, machines })} />
       <label class="field">
         Labels{' '}

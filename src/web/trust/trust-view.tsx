@@ -2,14 +2,17 @@ import { useState } from 'preact/hooks'
 import { MAX_PAGE_ROWS } from '../../protocol/limits/page.ts'
 import type { PageContact, PageContacts } from '../../protocol/page-lists.ts'
 import { TRUST_LEVELS } from '../../protocol/reasons.ts'
-import { Choice, Filters, TextFilter } from '../filters.tsx'
+import { Choice, Filters, NoMatch, TextFilter } from '../filters.tsx'
 import { Labels, Level, Problems } from '../parts.tsx'
 import type { ViewQuery } from '../router.ts'
 import { type Column, NONE, Pager, Table } from '../table.tsx'
 import { usePolled } from '../use-polled.ts'
 import { useTyped } from '../use-typed.ts'
 import { Name } from '../visible.tsx'
+import { type ContactOutcome, GONE } from './bulk.ts'
+import { BulkChange, type Chosen } from './bulk-change.tsx'
 import { ContactChange } from './contact-change.tsx'
+import { BulkReport, Selection, selectColumn } from './selection.tsx'
 
 const POLL_MS = 10_000
 
@@ -55,14 +58,27 @@ const columnsOf = (choose: (contact: PageContact) => void): readonly Column<Page
   },
 ]
 
+const FILTERS = ['text', 'level'] as const
+
+/** The outcomes of the last change of many contacts, which outlive the view. Null before one. */
+export type BulkReports = readonly [outcomes: readonly ContactOutcome[] | null, set: (outcomes: readonly ContactOutcome[] | null) => void]
+
+interface TrustViewProps {
+  readonly query: ViewQuery
+  readonly reports: BulkReports
+}
+
 /** Contacts with trust levels, pins and labels, and their changes. */
-export const TrustView = ({ query }: { readonly query: ViewQuery }) => {
+export const TrustView = ({ query, reports: [outcomes, setOutcomes] }: TrustViewProps) => {
   const [changed, setChanged] = useState(0)
-  const [chosen, setChosen] = useState<PageContact | null>(null)
+  const [one, setOne] = useState<PageContact | null>(null)
+  const [chosen, setChosen] = useState<Chosen>(new Map())
+  const [isBulk, setBulk] = useState(false)
   const [text, level, from] = [useTyped(query.get('text')), query.get('level'), Number(query.get('from')) || 0]
-  const body = { text, level: level === '' ? null : level, from }
+  const body = { text, level: TRUST_LEVELS.find((known) => known === level) ?? null, agents: null, from }
   const { value, problem } = usePolled<PageContacts>('contacts', body, POLL_MS, `${JSON.stringify(body)} ${changed}`)
   const set = (name: string) => (value: string) => query.set({ [name]: value, from: '' })
+  const isFiltered = FILTERS.some((name) => query.get(name) !== '')
   return (
     <>
       <h2>Trust and pins</h2>
@@ -74,14 +90,20 @@ export const TrustView = ({ query }: { readonly query: ViewQuery }) => {
         <Choice name="Trust" value={level} choices={LEVELS} set={set('level')} />
       </Filters>
       <Problems texts={[problem, ...(value?.problems ?? [])]} />
-      {value?.total === 0 && (
-        <p class="empty">
-          {text === '' && level === '' ? 'No contacts. To pair with another machine: x0x invite NAME' : 'No contact matches these filters.'}
-        </p>
+      {outcomes !== null && <BulkReport outcomes={outcomes} close={() => setOutcomes(null)} />}
+      {value?.total === 0 && isFiltered && <NoMatch of="contact" filters={FILTERS} query={query} />}
+      {value?.total === 0 && !isFiltered && <p class="empty">No contacts. To pair with another machine: x0x invite NAME</p>}
+      {value !== null && value.total + chosen.size > 0 && (
+        <Selection query={body} total={value.total} chosen={chosen} set={setChosen} change={() => setBulk(true)} />
       )}
       {value !== null && value.total > 0 && (
         <>
-          <Table label="Contacts" columns={columnsOf(setChosen)} rows={value.rows} keyOf={({ agent_id }) => agent_id} />
+          <Table
+            label="Contacts"
+            columns={[selectColumn(chosen, setChosen), ...columnsOf(setOne)]}
+            rows={value.rows}
+            keyOf={({ agent_id }) => agent_id}
+          />
           <Pager
             from={value.from}
             total={value.total}
@@ -92,12 +114,25 @@ export const TrustView = ({ query }: { readonly query: ViewQuery }) => {
           />
         </>
       )}
-      {chosen !== null && (
+      {isBulk && (
+        <BulkChange
+          chosen={chosen}
+          report={(made) => {
+            setOutcomes(made)
+            setChanged((count) => count + 1)
+            // Those that failed stay selected for another attempt.
+            const failed = made.filter((outcome) => outcome.problem !== null && outcome.problem !== GONE)
+            setChosen(new Map(failed.map(({ agent_id, name }) => [agent_id, name])))
+          }}
+          close={() => setBulk(false)}
+        />
+      )}
+      {one !== null && (
         <ContactChange
-          contact={chosen}
-          seen={value?.machines[chosen.agent_id] ?? []}
+          contact={one}
+          seen={value?.machines[one.agent_id] ?? []}
           close={(isChanged) => {
-            setChosen(null)
+            setOne(null)
             if (isChanged) setChanged((count) => count + 1)
           }}
         />
