@@ -176,6 +176,7 @@ const ROWS: Readonly<Record<string, readonly Row[]>> = {
     ['The same for an opaque command', '{OPAQUE_GRANT_MS}, at most {MAX_OPAQUE_GRANT_MS}', 'the approver is asked again'],
     ['Link from `x0x ui`', '{PAGE_LINK_MS}', 'run `x0x ui` again'],
     ['Runs that the page of `x0x ui` lists', '{MAX_PAGE_RUNS}', 'the logs have the rest'],
+    ['Contacts that one change on the page takes', '{MAX_PAGE_CONTACTS}', 'the page selects no more'],
     ['Approval page', '{PAGE_IDLE_MS} unused, {PAGE_SESSION_MS} in all, {MAX_PAGE_SESSIONS} tabs', 'x0x signs it out'],
   ],
   Mesh: [

@@ -15,8 +15,7 @@ import {
 } from '../../protocol/page-lists.ts'
 import { TRUST_LEVELS } from '../../protocol/reasons.ts'
 import { type DaemonLists, nameOr } from './daemon-lists.ts'
-import { hasWords, rangeStart, sliceOf } from './slices.ts'
-import { type SortValues, compareTexts, sortedBy } from './sorting.ts'
+import { type SortValues, compareTexts, hasWords, rangeStart, sliceOf, sortedBy } from './slices.ts'
 
 interface PeerListDeps {
   readonly api: LocalApi

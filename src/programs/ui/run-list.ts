@@ -28,8 +28,7 @@ import {
 import { type DaemonLists, SharedAnswer, nameOr } from './daemon-lists.ts'
 import type { JournalBook } from './journal-book.ts'
 import { type IndexedRun, RunIndex } from './run-index.ts'
-import { hasWords, rangeStart, sliceOf } from './slices.ts'
-import { type SortValues, sortedBy } from './sorting.ts'
+import { type SortValues, hasWords, rangeStart, sliceOf, sortedBy } from './slices.ts'
 
 interface RunListDeps {
   readonly api: LocalApi

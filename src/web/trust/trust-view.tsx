@@ -63,6 +63,26 @@ const FILTERS = ['text', 'level'] as const
 /** The outcomes of the last change of many contacts, which outlive the view. Null before one. */
 export type BulkReports = readonly [outcomes: readonly ContactOutcome[] | null, set: (outcomes: readonly ContactOutcome[] | null) => void]
 
+interface ContactTableProps {
+  readonly value: PageContacts
+  readonly columns: readonly Column<PageContact>[]
+  readonly query: ViewQuery
+}
+
+const ContactTable = ({ value, columns, query }: ContactTableProps) => (
+  <>
+    <Table label="Contacts" columns={columns} rows={value.rows} keyOf={({ agent_id }) => agent_id} />
+    <Pager
+      from={value.from}
+      total={value.total}
+      count={value.rows.length}
+      step={MAX_PAGE_ROWS}
+      of="contacts"
+      go={(first) => query.set({ from: first === 0 ? '' : String(first) })}
+    />
+  </>
+)
+
 interface TrustViewProps {
   readonly query: ViewQuery
   readonly reports: BulkReports
@@ -97,22 +117,7 @@ export const TrustView = ({ query, reports: [outcomes, setOutcomes] }: TrustView
         <Selection query={body} total={value.total} chosen={chosen} set={setChosen} change={() => setBulk(true)} />
       )}
       {value !== null && value.total > 0 && (
-        <>
-          <Table
-            label="Contacts"
-            columns={[selectColumn(chosen, setChosen), ...columnsOf(setOne)]}
-            rows={value.rows}
-            keyOf={({ agent_id }) => agent_id}
-          />
-          <Pager
-            from={value.from}
-            total={value.total}
-            count={value.rows.length}
-            step={MAX_PAGE_ROWS}
-            of="contacts"
-            go={(first) => query.set({ from: first === 0 ? '' : String(first) })}
-          />
-        </>
+        <ContactTable value={value} columns={[selectColumn(chosen, setChosen), ...columnsOf(setOne)]} query={query} />
       )}
       {isBulk && (
         <BulkChange

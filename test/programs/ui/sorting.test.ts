@@ -3,7 +3,7 @@ import { test } from 'node:test'
 
 import { sortedPeers } from '../../../src/programs/ui/peer-list.ts'
 import { sortedRuns } from '../../../src/programs/ui/run-list.ts'
-import { compareTexts, sortedBy } from '../../../src/programs/ui/sorting.ts'
+import { compareTexts, sortedBy } from '../../../src/programs/ui/slices.ts'
 import { PEER_ORDERS, type PagePeer, type PageRun, type RUN_ORDERS } from '../../../src/protocol/page-lists.ts'
 import { nextOrder, orderIn } from '../../../src/web/orders.ts'
 import { pagePeer, pageRun } from '../../support/page-host.ts'
