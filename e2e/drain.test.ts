@@ -4,6 +4,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { type TestContext, test } from 'node:test'
 
+import { openJournal } from '../test/support/journal.ts'
 import { type CliResult, MeshOfDaemons, type RunningCli, TestDaemon, runDaemonCommand, until } from '../test/support/mesh-of-daemons.ts'
 
 // A daemon that restarts while others use it. Uses real daemons and the built command line.
@@ -44,6 +45,9 @@ const stageOf = async (t: TestContext, { flags = [] }: { readonly flags?: readon
       keys: `detach = true\nmax_detach_secs = 600\n[[exec.allow.files]]\nroot = "${files}"\nread = true\nwrite = true\n`,
     },
   ])
+  // With a log that is older than each request, bob can say after a restart that a request never began.
+  const { journal } = await openJournal(t, mesh.root, bob.journalFile)
+  await journal.stop()
   await bob.start()
   await alice.meet(bob, 'known')
   await bob.meet(alice, 'trusted')
