@@ -4,7 +4,7 @@ import { agentSignerOf } from '../src/identity/agent-key.ts'
 import { randomBytes } from '../src/identity/hash.ts'
 import { pauseMs } from '../src/mesh/beacon.ts'
 import { presence } from '../src/protocol/wire/card.ts'
-import { openGossip, rightlySigned, Stranger } from '../test/support/stranger.ts'
+import { openGossip, rightlySigned, UnlistedPeer } from '../test/support/unlisted-peer.ts'
 import { startMeshPart } from './mesh-part.ts'
 
 /** Input of the process that simulates the other daemons. It is the only argument. */
@@ -42,7 +42,7 @@ const main = async ({ neighbours, beyond }: AroundInit): Promise<void> => {
   for (let i = 0; i < neighbours; i++) parts.push(await startMeshPart(parts.flatMap(({ node }) => node.addresses())))
   const streams: Awaited<ReturnType<typeof openGossip>>[] = []
   for (const { node } of parts) {
-    const stranger = await Stranger.start({ after: (ending: unknown) => void endings.push(ending as () => unknown) })
+    const stranger = await UnlistedPeer.start({ after: (ending: unknown) => void endings.push(ending as () => unknown) })
     streams.push(await openGossip(await stranger.connect(node.addresses()[0]!)))
   }
   process.stdout.write(`${JSON.stringify(parts.flatMap(({ node }) => node.addresses()))}\n`)

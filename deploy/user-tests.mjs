@@ -21,8 +21,8 @@ export const NAMED = [
   'e2e/mcp/init.test.ts',
   'e2e/syscall-filter.test.ts',
   'test/programs/ui/ui.test.ts',
-  'test/attacks/network-half.test.ts',
-  'test/attacks/network-half-stdin.test.ts',
+  'test/attacks/network-process.test.ts',
+  'test/attacks/network-process-stdin.test.ts',
 ]
 
 /** System calls whose result depends on the user, in a tested module. */

@@ -9,7 +9,16 @@ import { directMessage, MESSAGE_PREFIX } from '../../src/protocol/wire/dm.ts'
 import { LINK_PROTOCOL } from '../../src/protocol/wire/link.ts'
 import { handshake } from '../../test/support/hostile-link.ts'
 import { startPeer } from '../../test/support/peer.ts'
-import { firstMessage, muxerHead, openGossip, push, resets, Stranger, type Hold, wronglySigned } from '../../test/support/stranger.ts'
+import {
+  firstMessage,
+  muxerHead,
+  openGossip,
+  push,
+  resets,
+  UnlistedPeer,
+  type Hold,
+  wronglySigned,
+} from '../../test/support/unlisted-peer.ts'
 
 /** Address and card of the victim, and the signal that ends the attack. */
 export interface Target {
@@ -23,15 +32,15 @@ export type Attack = (t: Pick<TestContext, 'after'>, target: Target) => Promise<
 
 /** Runs the attack on `count` connections at a time, and opens a new connection when one has ended. */
 const onConnections =
-  (count: number, attack: (hold: Hold, stranger: Stranger, signal: AbortSignal) => Promise<void>): Attack =>
+  (count: number, attack: (hold: Hold, peer: UnlistedPeer, signal: AbortSignal) => Promise<void>): Attack =>
   async (t, { address, signal }) => {
     const one = async (): Promise<void> => {
       while (!signal.aborted) {
-        const stranger = await Stranger.start(t)
-        const hold = await stranger.connect(address).catch(() => null)
+        const peer = await UnlistedPeer.start(t)
+        const hold = await peer.connect(address).catch(() => null)
         if (hold === null) await sleep(20)
-        else await attack(hold, stranger, signal).catch(() => sleep(5))
-        await stranger.node.stop()
+        else await attack(hold, peer, signal).catch(() => sleep(5))
+        await peer.node.stop()
       }
     }
     await Promise.all(Array.from({ length: count }, one))
@@ -62,9 +71,9 @@ const endlessFrames = onConnections(50, async ({ wire, connection }, _stranger, 
   while (!signal.aborted && connection.status === 'open') await sleep(50)
 })
 
-const gossip = onConnections(1, async (hold, stranger, signal) => {
+const gossip = onConnections(1, async (hold, peer, signal) => {
   const stream = await openGossip(hold)
-  const batches = Array.from({ length: 8 }, () => wronglySigned(stranger.node, 64))
+  const batches = Array.from({ length: 8 }, () => wronglySigned(peer.node, 64))
   for (let round = 0; !signal.aborted && stream.status === 'open'; round++) {
     if (!stream.send(batches[round % batches.length]!)) await sleep(1)
     await sleep(0)
@@ -98,11 +107,11 @@ const handshakesLeft = onConnections(8, async ({ connection }, _stranger, signal
 
 /** Opens as many connections as one machine may have, from one key after another. */
 const connections: Attack = async (t, { address, signal }) => {
-  const strangers = await Promise.all(Array.from({ length: 16 }, () => Stranger.start(t)))
-  const one = async (stranger: Stranger): Promise<void> => {
-    while (!signal.aborted) await stranger.connect(address).catch(() => sleep(5))
+  const peers = await Promise.all(Array.from({ length: 16 }, () => UnlistedPeer.start(t)))
+  const one = async (peer: UnlistedPeer): Promise<void> => {
+    while (!signal.aborted) await peer.connect(address).catch(() => sleep(5))
   }
-  await Promise.all(strangers.map(one))
+  await Promise.all(peers.map(one))
 }
 
 /** Opens connections from twenty addresses of this host and sends nothing. */

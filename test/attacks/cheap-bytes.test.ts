@@ -14,7 +14,7 @@ import { newRequestId } from '../../src/identity/request-id.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
-import { muxerHead, openGossip, push, Stranger } from '../support/stranger.ts'
+import { muxerHead, openGossip, push, UnlistedPeer } from '../support/unlisted-peer.ts'
 import { MAX_NEGOTIATION_ANSWERS } from '../../src/mesh/libp2p/muxer.ts'
 
 /**
@@ -41,7 +41,7 @@ test('a connection that proposes anything but Noise is closed without an answer'
 
 test('a stream is reset after a few protocol proposals are answered', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
-  const { wire } = await (await Stranger.start(t)).connect(bob.node.addresses()[0]!)
+  const { wire } = await (await UnlistedPeer.start(t)).connect(bob.node.addresses()[0]!)
   const reset = muxerHead(1, 8, 1_001, 0)
   let answered = Buffer.alloc(0)
   wire.addEventListener('message', ({ data }) => (answered = Buffer.concat([answered, data.subarray()])))
@@ -66,7 +66,7 @@ test('a peer that does not negotiate the muxer within Noise is disconnected', LI
 
 test('an empty Noise message ends its connection', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
-  const unlistedPeer = await Stranger.start(t)
+  const unlistedPeer = await UnlistedPeer.start(t)
   const connect = async () => {
     const { wire } = await unlistedPeer.connect(bob.node.addresses()[0]!)
     await until(() => bob.node.unlistedConnections() === 1)
@@ -85,7 +85,7 @@ test('an empty Noise message ends its connection', LIMIT, async (t) => {
 
 test('empty gossip messages count as a flood', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
-  const stream = await openGossip(await (await Stranger.start(t)).connect(bob.node.addresses()[0]!))
+  const stream = await openGossip(await (await UnlistedPeer.start(t)).connect(bob.node.addresses()[0]!))
   const ended = new Promise((resolve) => stream.addEventListener('close', resolve, { once: true }))
   stream.send(Buffer.alloc(60_000))
   await ended

@@ -17,7 +17,7 @@ import { connect, signalOf } from '../support/hostile-link.ts'
 import { ManualClock } from '../support/manual-clock.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
-import { firstMessage, muxerHead, openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
+import { firstMessage, muxerHead, openGossip, rightlySigned, UnlistedPeer } from '../support/unlisted-peer.ts'
 import { tempDir } from '../support/temp-dir.ts'
 import { IDLE_CONNECTION_MS } from '../../src/mesh/connection.ts'
 import { CROWD_FACTOR } from '../../src/mesh/sources.ts'
@@ -169,7 +169,7 @@ test('an open but unused stream does not keep the connection of an unlisted peer
 test('a gossip flood closes all connections of a machine, and counts once', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
   const seed = randomBytes(32)
-  const unlistedPeer = await Stranger.start(t, seed)
+  const unlistedPeer = await UnlistedPeer.start(t, seed)
   const holds = [await unlistedPeer.connect(bob.node.addresses()[0]!), await unlistedPeer.connect(bob.node.addresses()[0]!)]
   await until(() => bob.node.unlistedConnections() === holds.length)
   const gossip = await openGossip(holds.at(-1)!)
@@ -190,7 +190,7 @@ const endedByNonsense = async (t: TestContext, level: 'known' | 'blocked'): Prom
   const crash = (error: unknown): void => void crashes.push(error)
   process.on('uncaughtException', crash)
   t.after(() => process.off('uncaughtException', crash))
-  const hostile = await Stranger.start(t, alice.machineKey.seed)
+  const hostile = await UnlistedPeer.start(t, alice.machineKey.seed)
   const { connection, wire } = await hostile.connect(bob.node.addresses()[0]!)
   const stream = new MeshStream({ stream: await connection.newStream(LINK_PROTOCOL), connection: { noteHeard() {} } }, { early: false })
   const frames = new FrameStream({ stream }, { maxFrame: MAX_LINK_FRAME, maxEarly: MAX_LINK_FRAME })

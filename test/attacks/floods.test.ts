@@ -13,7 +13,7 @@ import { MAX_UNPROVEN_CONNECTIONS, RATES } from '../../src/protocol/limits/mesh.
 import { handshake, signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
-import { firstMessage, muxerHead, openGossip, push, resets, Stranger, wronglySigned } from '../support/stranger.ts'
+import { firstMessage, muxerHead, openGossip, push, resets, UnlistedPeer, wronglySigned } from '../support/unlisted-peer.ts'
 import { HANDSHAKE_SLOTS, MAX_HANDSHAKES_PER_MACHINE } from '../../src/links/responder.ts'
 import { REFUSED_CONNECTION_COST } from '../../src/mesh/sources.ts'
 import { MAX_CONNECTIONS_PER_UNLISTED, MAX_CONNECTIONS_PER_MACHINE } from '../../src/mesh/gater.ts'
@@ -22,7 +22,11 @@ const LIMIT = { timeout: 90_000 }
 
 /** Starts bob, his contact alice, and an unlisted peer that attacks him. */
 const setUp = async (t: TestContext) => {
-  const [bob, alice, unlistedPeer] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' }), await Stranger.start(t)]
+  const [bob, alice, unlistedPeer] = [
+    await startPeer(t, { name: 'bob' }),
+    await startPeer(t, { name: 'alice' }),
+    await UnlistedPeer.start(t),
+  ]
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted', true)
   await alice.links.link(bob.agentId, signalOf())
@@ -69,7 +73,7 @@ test('a known machine can connect from a refused host if bob has dialled another
     await startPeer(t, { name: 'alice' }),
     await startPeer(t, { name: 'late' }),
   ]
-  const [unlistedPeer, address] = [await Stranger.start(t), bob.node.addresses()[0]!]
+  const [unlistedPeer, address] = [await UnlistedPeer.start(t), bob.node.addresses()[0]!]
   await introduce(bob, alice, 'trusted')
   await bob.links.link(alice.agentId, signalOf())
   for (let again = 0; again < 2; again++) {
@@ -227,7 +231,7 @@ test('a contact of trust level unknown cannot lock out a trusted contact with op
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'trusted', true)
   await introduce(bob, mallory, 'unknown')
-  const hostile = await Stranger.start(t, mallory.machineKey.seed)
+  const hostile = await UnlistedPeer.start(t, mallory.machineKey.seed)
   const open: Stream[] = []
   for (let i = 0; i < HANDSHAKE_SLOTS.accepted + 10; i++) {
     // One connection above the limit may be closed before it is complete or before its stream opens.
@@ -283,7 +287,7 @@ test('silent connections are bounded and count against their hosts, and a named 
 
 test('if unlisted peers are refused, one is disconnected after its identity proof, and a named peer connects', LIMIT, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob', strangers: false }), await startPeer(t, { name: 'alice' })]
-  const unlistedPeer = await Stranger.start(t)
+  const unlistedPeer = await UnlistedPeer.start(t)
   await introduce(alice, bob, 'trusted')
   await introduce(bob, alice, 'unknown')
   // On a busy machine a connection may be closed before the identity proof.

@@ -7,7 +7,7 @@ import { presence } from '../../src/protocol/wire/card.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
-import { openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
+import { openGossip, rightlySigned, UnlistedPeer } from '../support/unlisted-peer.ts'
 import { PENALTY_MS, MIN_PENALTY_MS } from '../../src/mesh/penalties.ts'
 
 test('a peer that forwards a valid message gets no penalty for an invalid one with the same ID', { timeout: 60_000 }, async (t) => {
@@ -19,7 +19,7 @@ test('a peer that forwards a valid message gets no penalty for an invalid one wi
   const connections = alice.node.connectionsTo(bob.machineId)
 
   const seed = randomBytes(32)
-  const mallory = await Stranger.start(t, seed)
+  const mallory = await UnlistedPeer.start(t, seed)
   const machine_id = machineIdOf(mallory.node.peerId)!
   const toBob = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
   const toAlice = await openGossip(await mallory.connect(alice.node.addresses()[0]!))

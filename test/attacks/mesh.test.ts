@@ -23,14 +23,14 @@ import { toHex } from '../../src/protocol/ids.ts'
 import { MAX_CARD_ADDRESSES, MAX_MUXER_FRAME } from '../../src/protocol/limits/wire.ts'
 import { startPeer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
-import { muxerHead as head, Stranger } from '../support/stranger.ts'
+import { muxerHead as head, UnlistedPeer } from '../support/unlisted-peer.ts'
 import { MAX_UNLISTED } from '../../src/mesh/known-agents.ts'
 
 const LIMIT = { timeout: 60_000 }
 
 test('a muxer frame that claims four gigabytes ends its connection', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
-  const { wire } = await (await Stranger.start(t)).connect(bob.node.addresses()[0]!)
+  const { wire } = await (await UnlistedPeer.start(t)).connect(bob.node.addresses()[0]!)
   await until(() => bob.node.connections().length === 1)
   wire.send(head(0, 1, 1001, 0xffff_ffff))
   await until(() => bob.node.connections().length === 0)

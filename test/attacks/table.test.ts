@@ -54,7 +54,7 @@ test('every attack of the table has an existing test', () => {
 
 test('every test file of attacks is in the table', () => {
   const cited = new Set(rowsOf(readFileSync(join(ROOT, 'test/attacks.md'), 'utf8')).map(({ file }) => file))
-  for (const file of ['cli', 'escape', 'executor', 'mesh', 'network-half', 'network-half-channel', 'rest', 'strangers'])
+  for (const file of ['cli', 'escape', 'executor', 'mesh', 'network-process', 'network-process-channel', 'rest', 'unlisted-peers'])
     assert.ok(cited.has(`test/attacks/${file}.test.ts`), file)
 })
 

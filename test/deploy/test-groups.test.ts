@@ -49,7 +49,7 @@ test('tests of rights, users and containment also run as an ordinary user, and p
     'test/identity/key-file.test.ts',
     'test/process/cgroups.test.ts',
     'test/supervision/lock.test.ts',
-    'test/attacks/network-half.test.ts',
+    'test/attacks/network-process.test.ts',
     'test/policy/writable-programs.test.ts',
     'e2e/rexd/ssh.test.ts',
     'e2e/sandbox/escape.test.ts',

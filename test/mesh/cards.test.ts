@@ -21,7 +21,7 @@ import { ManualClock } from '../support/manual-clock.ts'
 import { signalOf } from '../support/hostile-link.ts'
 import { introduce, startPeer, type Peer } from '../support/peer.ts'
 import { until } from '../support/processes.ts'
-import { openGossip, rightlySigned, Stranger } from '../support/stranger.ts'
+import { openGossip, rightlySigned, UnlistedPeer } from '../support/unlisted-peer.ts'
 import { fake } from '../support/fake.ts'
 import type { AddressBook } from '../../src/mesh/address-book.ts'
 import type { MeshNode } from '../../src/mesh/node.ts'
@@ -177,7 +177,7 @@ test('peers ask each other for their cards once, and learn cards of others throu
 /** A machine that claims to be one of alice, is connected to bob, and answers card requests with `answer`. */
 const claimant = async (t: TestContext, bob: Peer, alice: Peer, answer: () => Promise<Uint8Array>) => {
   const seed = randomBytes(32)
-  const mallory = await Stranger.start(t, seed)
+  const mallory = await UnlistedPeer.start(t, seed)
   let asked = 0
   await mallory.node.handle(CARD_PROTOCOL, (stream) => {
     asked += 1
@@ -261,7 +261,7 @@ test('if the peer that brought the presence of a contact gives no card, the mach
     { trust: 'trusted' },
   )
   await until(() => bob.book.isContact(alice.agentId))
-  const mallory = await Stranger.start(t)
+  const mallory = await UnlistedPeer.start(t)
   await mallory.node.handle(CARD_PROTOCOL, (stream) => stream.abort(new Error('nothing')))
   const gossip = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
   const addresses = alice.node.addresses().map((address) => address.replace(/\/p2p\/.*/, ''))
@@ -271,7 +271,7 @@ test('if the peer that brought the presence of a contact gives no card, the mach
 
 test('a peer that asks for too many cards is refused, without unhandled rejections', LIMIT, async (t) => {
   const bob = await startPeer(t, { name: 'bob' })
-  const mallory = await Stranger.start(t)
+  const mallory = await UnlistedPeer.start(t)
   const { connection } = await mallory.connect(bob.node.addresses()[0]!)
   const floating: unknown[] = []
   const note = (reason: unknown): void => void floating.push(reason)
@@ -293,7 +293,7 @@ test('a peer that asks for too many cards is refused, without unhandled rejectio
 
 test('a peer that announces many unlisted machines and answers no card request does not delay a contact', LIMIT, async (t) => {
   const [bob, alice] = [await startPeer(t, { name: 'bob' }), await startPeer(t, { name: 'alice' })]
-  const mallory = await Stranger.start(t)
+  const mallory = await UnlistedPeer.start(t)
   await mallory.node.handle(CARD_PROTOCOL, () => undefined)
   const gossip = await openGossip(await mallory.connect(bob.node.addresses()[0]!))
   for (let i = 0; i < 100; i++) gossip.send(await saidBy(randomBytes(32), other.agentId))

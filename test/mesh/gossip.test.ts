@@ -11,7 +11,7 @@ import { libp2pOptions } from '../../src/mesh/libp2p/options.ts'
 import { PRESENCE_TOPIC } from '../../src/protocol/wire/card.ts'
 import { MAX_PRESENCE_BYTES } from '../../src/protocol/limits/wire.ts'
 import { startPeer } from '../support/peer.ts'
-import { rightlySigned } from '../support/stranger.ts'
+import { rightlySigned } from '../support/unlisted-peer.ts'
 import { until } from '../support/processes.ts'
 
 /** Private members of gossipsub. */

@@ -16,16 +16,16 @@ import { MeshStream } from '../../src/mesh/stream.ts'
 import { MAX_LINK_FRAME } from '../../src/protocol/limits/wire.ts'
 import { LINK_PROTOCOL } from '../../src/protocol/wire/link.ts'
 import { signalOf, type Dialled } from './hostile-link.ts'
-import { Stranger } from './stranger.ts'
+import { UnlistedPeer } from './unlisted-peer.ts'
 
 /** One machine of an agent that creates machine keys, connections and links freely. */
 export class LinkedMachine {
   readonly key: MachineKey
-  readonly #stranger: Stranger
+  readonly #peer: UnlistedPeer
   readonly #port: LinkExecutor
 
-  private constructor(stranger: Stranger, key: MachineKey, signer: ReturnType<typeof agentSignerOf>) {
-    this.#stranger = stranger
+  private constructor(peer: UnlistedPeer, key: MachineKey, signer: ReturnType<typeof agentSignerOf>) {
+    this.#peer = peer
     this.key = key
     const links = new ExecutorLinks(
       {
@@ -49,11 +49,11 @@ export class LinkedMachine {
 
   static async start(t: Pick<TestContext, 'after'>, signer: ReturnType<typeof agentSignerOf>): Promise<LinkedMachine> {
     const seed = randomBytes(32)
-    return new LinkedMachine(await Stranger.start(t, seed), machineKeyOf(seed), signer)
+    return new LinkedMachine(await UnlistedPeer.start(t, seed), machineKeyOf(seed), signer)
   }
 
   async connect(to: Dialled): Promise<Connection> {
-    return (await this.#stranger.connect(to.node.addresses()[0]!)).connection
+    return (await this.#peer.connect(to.node.addresses()[0]!)).connection
   }
 
   /** Opens a link over this connection. */

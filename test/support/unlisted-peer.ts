@@ -36,7 +36,7 @@ export interface Hold {
 const GOSSIP = ['/meshsub/1.2.0', '/meshsub/1.1.0']
 
 /** An unlisted peer with a random or given machine key. It ignores protocol rules and writes any bytes below its muxer. */
-export class Stranger {
+export class UnlistedPeer {
   readonly node: Libp2p
   readonly #wires: WeakMap<object, MessageStream>
 
@@ -45,7 +45,7 @@ export class Stranger {
     this.#wires = wires
   }
 
-  static async start(t: Pick<TestContext, 'after'>, seed: Uint8Array = randomBytes(32)): Promise<Stranger> {
+  static async start(t: Pick<TestContext, 'after'>, seed: Uint8Array = randomBytes(32)): Promise<UnlistedPeer> {
     const wires = new WeakMap<object, MessageStream>()
     const node = await createLibp2p({
       privateKey: await generateKeyPairFromSeed('Ed25519', seed),
@@ -67,7 +67,7 @@ export class Stranger {
       ],
     })
     t.after(() => node.stop())
-    return new Stranger(node, wires)
+    return new UnlistedPeer(node, wires)
   }
 
   /** Opens a new connection, even if others exist. */
