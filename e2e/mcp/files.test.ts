@@ -157,7 +157,12 @@ test('edit_file changes exactly one place, and apply_patch changes several files
     { path: 'a', old_string: 'two', new_string: '2' },
     /^conflict: path: .*2 times; include more of the surrounding lines/,
   )
-  await refused(server, 'edit_file', { path: 'a', old_string: 'six', new_string: '6' }, /^conflict: path: .*not in it; read_file it again/)
+  await refused(
+    server,
+    'edit_file',
+    { path: 'a', old_string: 'six', new_string: '6' },
+    /^conflict: path: .*not in it; read it again with read_file/,
+  )
   // The file as read_file returned it.
   const { content, altered } = await told(server, 'read_file', { path: 'a' })
   assert.deepEqual([content, altered], ['one\r\ntwo\r\ntwo\r\n', false])
