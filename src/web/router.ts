@@ -64,6 +64,12 @@ export const useRoute = (): readonly [PageRoute, (changes: Readonly<Record<strin
   return [routeOf(hash), change]
 }
 
+/** The order after a click on a heading: ascending, then descending, then the default order, which is empty. */
+export const nextOrder = (order: string, column: string): string => (order === column ? `-${column}` : order === `-${column}` ? '' : column)
+
+/** The order in an address, or null for the default one. */
+export const orderIn = <O extends string>(orders: readonly O[], text: string): O | null => orders.find((order) => order === text) ?? null
+
 /** The query of the route, as a view reads and changes it. */
 export interface ViewQuery {
   get(name: string): string

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from 'preact'
 import { numberText } from './format.ts'
-import { nextOrder, sortOf } from './orders.ts'
+import { nextOrder } from './router.ts'
 
 export interface Column<T> {
   readonly name: string
@@ -19,6 +19,9 @@ export interface TableProps<T> {
   readonly order?: string
   readonly onOrder?: (order: string) => void
 }
+
+/** The `aria-sort` of a column. */
+const sortOf = (column: string, order: string) => (order === column ? 'ascending' : order === `-${column}` ? 'descending' : 'none')
 
 const Heading = <T,>({ column, order = '', onOrder }: { readonly column: Column<T> } & Pick<TableProps<T>, 'order' | 'onOrder'>) => (
   <th

@@ -29,6 +29,9 @@ interface KnownVersion {
   readonly at: number
 }
 
+/** A list that depends on versions asks for more of them for this long. An open page asks for its list again before. */
+const ASK_ON_MS = 10_000
+
 /** Labels that a filter offers. */
 const MAX_OFFERED_LABELS = 500
 /** Versions that a filter offers. Peers report them, so any text may occur. */
@@ -48,7 +51,7 @@ const versionsOf = (peers: readonly PagePeer[]): readonly string[] =>
     .toSorted(compareTexts)
     .slice(0, MAX_OFFERED_VERSIONS)
 
-/** Whether a peer was not seen since this time. One that the daemon never saw was not. */
+/** Whether a peer was not seen since this time. A peer that the daemon never saw counts as not seen. */
 const isUnseenSince = ({ state, last_seen }: PagePeer, iso: string): boolean =>
   state !== 'linked' && state !== 'connected' && (last_seen === null || last_seen < iso)
 
@@ -95,7 +98,7 @@ export class PeerList {
     const slice = sliceOf(sortedPeers(fitting, order), from)
     // A list that depends on versions needs those of all its peers.
     const isByVersion = version !== '' || order === 'version' || order === '-version'
-    if (isByVersion) this.#askVersions(some.slice(0, MAX_PAGE_VERSIONS), true)
+    if (isByVersion) this.#askVersions(some.slice(0, MAX_PAGE_VERSIONS), this.#deps.clock.monotonic() + ASK_ON_MS)
     else this.#askVersions(slice.rows)
     const versions_missing = isByVersion ? some.filter((peer) => isLinked(peer) && peer.version === null).length : 0
     const labels = [...new Set(all.flatMap(labelsOf))].toSorted().slice(0, MAX_OFFERED_LABELS)
@@ -146,8 +149,8 @@ export class PeerList {
     }
   }
 
-  /** Asks some linked peers for their version, or all of them, a few at a time. The next answer has it. */
-  #askVersions(peers: readonly PagePeer[], goesOn = false): void {
+  /** Asks some linked peers for their version, and others until the given time, a few at once. The next answer has it. */
+  #askVersions(peers: readonly PagePeer[], until = 0): void {
     const now = this.#deps.clock.monotonic()
     for (const peer of peers) {
       const { agent_id, machine_id } = peer
@@ -161,7 +164,7 @@ export class PeerList {
         .catch((error: unknown) => errorText(error))
         .finally(() => {
           this.#asking -= 1
-          if (goesOn) this.#askVersions(peers, goesOn)
+          if (this.#deps.clock.monotonic() < until) this.#askVersions(peers, until)
         })
     }
   }

@@ -69,3 +69,17 @@ test('a version that is too long for a filter is not offered, and at most 100 ar
   const { versions } = await list.peers(QUERY)
   assert.deepEqual([versions.length, versions[0], versions[99]], [100, '1.1', '1.100'])
 })
+
+test('without a further request for the list, the page stops to ask peers for their versions', async () => {
+  const clock = new ManualClock()
+  const seen = new Date(clock.now()).toISOString()
+  const list = peerListOf(
+    Array.from({ length: 100 }, (_, at) => ({ name: `web${at}`, isLinked: true, seen, version: '1.0' })),
+    clock,
+  )
+  await list.peers({ ...QUERY, order: 'version' })
+  clock.hold(10_000)
+  await settle()
+  const missing = (await list.peers({ ...QUERY, order: 'version' })).versions_missing
+  assert.ok(missing > 90 && missing < 100, String(missing))
+})

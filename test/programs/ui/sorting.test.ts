@@ -5,7 +5,7 @@ import { sortedPeers } from '../../../src/programs/ui/peer-list.ts'
 import { sortedRuns } from '../../../src/programs/ui/run-list.ts'
 import { compareTexts, sortedBy } from '../../../src/programs/ui/slices.ts'
 import { PEER_ORDERS, type PagePeer, type PageRun, type RUN_ORDERS } from '../../../src/protocol/page-lists.ts'
-import { nextOrder, orderIn } from '../../../src/web/orders.ts'
+import { nextOrder, orderIn } from '../../../src/web/router.ts'
 import { pagePeer, pageRun } from '../../support/page-host.ts'
 
 const NOW = Date.parse('2026-01-01T01:00:00.000Z')
