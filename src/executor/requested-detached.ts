@@ -171,7 +171,7 @@ export class DetachedRequestStore {
     if (over === undefined)
       throw new AppError(
         'rate_limited',
-        `${MAX_ASKED_RUNS} detached runs are listed, which is the limit, and none has ended: update them with x0x runs --refresh, or delete one with x0x runs forget`,
+        `${MAX_ASKED_RUNS} detached runs are listed, which is the limit, and none is known to have ended: update them with x0x runs --refresh, or delete one with x0x runs forget`,
       )
     this.#runs.delete(over.request_id)
   }

@@ -58,7 +58,7 @@ export const append = async (
 const withLeftChanged = (error: unknown, { isHarmed, isStripped }: Progress, path: string): unknown => {
   const refusal = refusalOf(error, path)
   if ((!isHarmed && !isStripped) || !(refusal instanceof AppError)) return error
-  const text = `${errorText(refusal)}; its old content was not restored`
+  const text = `${errorText(refusal)}; the call has changed the file`
   return new AppError(refusal.code, text, { cause: error, data: { ...refusal.data, left_changed: [path] } })
 }
 

@@ -49,7 +49,7 @@ const endsUpload = (error: unknown): boolean =>
 
 type WriteCommand = Extract<FileCommand, { op: 'write' }>
 
-/** Zeros are not written, so that a sparse file stays sparse: each byte is as the one before it. */
+/** True if the first byte is 0 and each other byte equals the one before it. Zeros are not written, so that a sparse file stays sparse. */
 const isZero = (data: Uint8Array): boolean => data[0] === 0 && Buffer.compare(data.subarray(1), data.subarray(0, -1)) === 0
 
 /** The place of an upload. */

@@ -30,7 +30,7 @@ interface InheritedSockets {
   readonly standsAlone: boolean
 }
 
-const USAGE = `${NAME} is the network process of x0xd, which starts it. To start it separately: node ${NAME}.mjs --executor SOCKET --api-socket PATH\n`
+const USAGE = `${NAME} is the network process of x0xd, which starts it. To start it separately: node ${NAME}.mjs --executor SOCKET --api-socket PATH (without --api-socket if systemd passes that socket)\n`
 
 /** `--of` is set if the executor started this process and passed both descriptors. Its value only shows in the process list. */
 const OPTIONS = { of: { type: 'string' }, executor: { type: 'string' }, 'api-socket': { type: 'string' } } as const
