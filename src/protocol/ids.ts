@@ -31,3 +31,7 @@ export const requestIdFromBytes = (bytes: Uint8Array): RequestId =>
 
 /** The first eight characters, for display only. */
 export const shortId = (id: string): string => id.slice(0, 8)
+
+/** An agent on a machine, in one text that is a key of maps. It differs for each pair. */
+export const pairKey = ({ agent_id, machine_id }: { readonly agent_id: AgentId; readonly machine_id: MachineId }): string =>
+  `${agent_id}:${machine_id}`

@@ -3,13 +3,13 @@ import { TokenBucket } from '../../base/rate-limit.ts'
 import { agentIdOf, verifyAgent, verifyMachine } from '../../identity/signing.ts'
 import { equalBytes } from '../../identity/hash.ts'
 import { type LinkMachines, initiatorTranscript, responderTranscript } from '../../identity/link-crypto.ts'
-import type { AgentId, MachineId } from '../../protocol/ids.ts'
+import { type AgentId, type MachineId, pairKey } from '../../protocol/ids.ts'
 import { MAX_CONNECTIONS_PER_AGENT, MAX_UNPROVEN_CONNECTIONS } from '../../protocol/limits/mesh.ts'
 import { LINK_HANDSHAKE_MS, LINK_VERSION, MAX_CONNECTIONS } from '../../protocol/limits/wire.ts'
 import type { TrustDecision } from '../../protocol/reasons.ts'
 import { LINK_DOMAINS, demandLinkVersion, linkM1, linkM2, linkM2Core, linkM3 } from '../../protocol/wire/link.ts'
 import type { ExecutorServices } from '../services.ts'
-import { type Nonces, pairKey } from './nonces.ts'
+import type { Nonces } from './nonces.ts'
 import type { OwnIds } from './trust-evaluator.ts'
 
 /** Handshakes at once: all that peers may begin (`HANDSHAKE_PLACES`) and as many of our own. */
@@ -211,7 +211,7 @@ export class ExecutorLinks {
     const agentId = agentIdOf(agentPublicKey)
     const decision = this.#deps.trustEvaluator.decide(agentId, machineId)
     const unacceptedRequests = new TokenBucket(this.#deps, { burst: UNACCEPTED_REQUEST_BURST, perSecond: UNACCEPTED_REQUESTS_PER_SECOND })
-    const pair = pairKey(agentId, machineId)
+    const pair = pairKey({ agent_id: agentId, machine_id: machineId })
     const link: PeerLink = {
       number,
       agentId,

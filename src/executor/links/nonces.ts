@@ -1,6 +1,6 @@
 import { BoundedMap, BoundedSet } from '../../base/bounded-collections.ts'
 import { equalBytes, randomBytes } from '../../identity/hash.ts'
-import { type AgentId, type MachineId, toHex } from '../../protocol/ids.ts'
+import { type AgentId, toHex } from '../../protocol/ids.ts'
 import { MAX_NONCES_PER_PEER, NONCE_BYTES } from '../../protocol/limits/wire.ts'
 
 /**
@@ -13,7 +13,6 @@ export const MAX_PAIRS_WITH_VOID_NONCES = 512
 const LIFE_BYTES = 8
 export const newLife = (): Uint8Array => randomBytes(LIFE_BYTES)
 
-export const pairKey = (agentId: AgentId, machineId: MachineId): string => `${agentId}:${machineId}`
 const agentOfPair = (pair: string): AgentId => pair.split(':')[0]!
 
 /**

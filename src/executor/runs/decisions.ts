@@ -11,7 +11,7 @@ import {
   senderDenial,
 } from '../../policy/mesh/authorize.ts'
 import { RuleBook, type TellableRules } from '../../policy/mesh/tellable-rules.ts'
-import type { AgentId, RequestId } from '../../protocol/ids.ts'
+import { type AgentId, type RequestId, pairKey } from '../../protocol/ids.ts'
 import { RESTART_WAIT_MS } from '../../protocol/limits/daemon.ts'
 import {
   DENIALS_PER_SECOND,
@@ -26,7 +26,7 @@ import type { SignedStdin } from '../../protocol/wire/exec.ts'
 import { type Detached, isSameRun } from '../detached/detached.ts'
 import type { DetachedRunRecord } from '../detached/record.ts'
 import type { PeerLink } from '../links/executor-links.ts'
-import { type Nonces, pairKey } from '../links/nonces.ts'
+import type { Nonces } from '../links/nonces.ts'
 import type { ExecutorServices } from '../services.ts'
 import { Approvals, type ApprovalsDeps, type ApprovalsInit, type UnapprovedRequest, type ApprovalDenial } from './approvals.ts'
 import { type Arrival, type RunRequestArrival, type VerifyContext, asksForRun, intentOf, readArrival, senderProblem } from './arrival.ts'
@@ -138,7 +138,7 @@ export class Decisions {
     const { clock, reports } = this.#deps
     const { runs, since } = await reports.lastBegun()
     for (const { agent_id, machine_id, request_id } of runs)
-      this.#use(agent_id, knownAs({ pair: pairKey(agent_id, machine_id) }, request_id))
+      this.#use(agent_id, knownAs({ pair: pairKey({ agent_id, machine_id }) }, request_id))
     const isCovered = isSameLog && since <= clock.now() - COVERED_MS
     this.#knowsBefore = isCovered ? { until: clock.monotonic() + KNOWN_AFTER_START_MS, left: MAX_RECENT_RUNS / 2 } : NOTHING_BEFORE
   }

@@ -7,11 +7,10 @@ import type { Acl } from '../../policy/mesh/acl.ts'
 import { isListed } from '../../policy/mesh/authorize.ts'
 import { HERE } from '../../protocol/events/lifecycle.ts'
 import type { RunReporter } from '../../protocol/events/run-reporter.ts'
-import type { AgentId, RequestId } from '../../protocol/ids.ts'
+import { type AgentId, type RequestId, pairKey } from '../../protocol/ids.ts'
 import { MAX_PORT_RUNS, MAX_RUNS_PER_PEER, MAX_UNACKED_TOTAL, SHUTDOWN_EXITS_MS, SHUTDOWN_KILL_MS } from '../../protocol/limits/wire.ts'
 import { execFrame } from '../../protocol/wire/exec.ts'
 import { OWN_LINK, type PeerLink } from '../links/executor-links.ts'
-import { pairKey } from '../links/nonces.ts'
 import type { TrustEvaluator } from '../links/trust-evaluator.ts'
 import type { LiveRunFeed } from '../live-run-feed.ts'
 import type { ExecutorServices } from '../services.ts'
@@ -251,7 +250,7 @@ export class Runs {
   }
 
   #onNeverBegan({ agent_id, machine_id, request_id }: RunKey): void {
-    const name = knownAs({ pair: pairKey(agent_id, machine_id) }, request_id)
+    const name = knownAs({ pair: pairKey({ agent_id, machine_id }) }, request_id)
     this.#decisions.release(agent_id, name)
     const run = this.#known.get(name)
     if (run !== undefined) this.#denied.add(run)

@@ -156,15 +156,11 @@ export interface Acl {
   readonly source: string | null
 }
 
-/** The agent and the machine of a requester. An ACL entry is for one such pair. */
-type Pair = Pick<AllowEntry, 'agent_id' | 'machine_id'>
-
-/** A key for maps that differs for each pair. */
-export const pairKey = ({ agent_id, machine_id }: Pair): string => `${agent_id}:${machine_id}`
-
 /** The entries for this agent on this machine, in the order of the file. */
-export const entriesFor = ({ allow }: Pick<Acl, 'allow'>, { agent_id, machine_id }: Pair): readonly AllowEntry[] =>
-  allow.filter((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id)
+export const entriesFor = (
+  { allow }: Pick<Acl, 'allow'>,
+  { agent_id, machine_id }: Pick<AllowEntry, 'agent_id' | 'machine_id'>,
+): readonly AllowEntry[] => allow.filter((entry) => entry.agent_id === agent_id && entry.machine_id === machine_id)
 
 /** The ACL of a host without an ACL file. It allows no command. */
 export const closedAcl = (source: string | null): Acl =>

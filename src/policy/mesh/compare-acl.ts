@@ -1,3 +1,4 @@
+import { pairKey } from '../../protocol/ids.ts'
 import {
   type Acl,
   type AllowEntry,
@@ -7,7 +8,6 @@ import {
   type RunLimits,
   isStdinOpen,
   outlivesLonger,
-  pairKey,
 } from './acl.ts'
 import { fewerApprovers, filesBeyond } from './compare-files.ts'
 import { type Confinement, umaskOf } from './confinement.ts'

@@ -1,9 +1,10 @@
 import { errorText } from '../../base/errors.ts'
 import { type AclBesideDaemon, notInForceLines } from '../../doctor/loaded-acl.ts'
-import { type Acl, type AllowEntry, pairKey } from '../../policy/mesh/acl.ts'
+import type { Acl, AllowEntry } from '../../policy/mesh/acl.ts'
 import { explain, explanationText } from '../../policy/mesh/explain.ts'
 import { type FileGrant, ruleOf } from '../../policy/mesh/file-grants.ts'
 import { type LoadAclInit, loadAcl } from '../../policy/mesh/load-acl.ts'
+import { pairKey } from '../../protocol/ids.ts'
 import type { PageExplainQuery, PageExplanation, PagePolicy, PageRule } from '../../protocol/page.ts'
 
 interface Named {
